@@ -13,7 +13,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from rooflines.profiler.calls.recorder import StepCalls
     from rooflines.profiler.records import Workload
 
-COUNTERS: Final = ("torch", "fvcore", "profiler")
-NOT_EXPLAINED: Final = "not explained"
-_MAC: Final = "counts a multiply-add as one"
-_PARTS: Final = "counts the operators inside a fused one"
-_RENAMED: Final = "sees the same products as calls of other operators"
-_NO_FORMULA: Final = "has no formula"
+COUNTERS = ("torch", "fvcore", "profiler")
+NOT_EXPLAINED = "not explained"
+_MAC = "counts a multiply-add as one"
+_PARTS = "counts the operators inside a fused one"
+_RENAMED = "sees the same products as calls of other operators"
+_NO_FORMULA = "has no formula"
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ _Grouped = defaultdict[str, list[tuple[str, int, int]]]
 # A reason why a counter's figure for an operator is not our matrix FLOPs, and the arithmetic that gives its
 # figure for one call.
 _Reason = tuple[str, Callable[[Signature], int]]
-_TORCH_REASONS: Final[tuple[_Reason, ...]] = (
+_TORCH_REASONS: tuple[_Reason, ...] = (
     ("does not divide the weight's gradient by the groups", _undivided_weight_gradient),
     ("counts pairs excluded by a causal mask", _full_pairs),
 )
@@ -226,8 +226,8 @@ def _collected(grouped: _Grouped) -> tuple[Difference, ...]:
 # --- fvcore -----------------------------------------------------------------------------------------------
 
 # Its kinds of operator -> ours, and how it counts one element where that is not a multiply-add.
-_PRODUCTS: Final = ("addmm", "mm", "bmm", "baddbmm", "mv", "addmv", "dot", "_addmm_activation")
-_FVCORE_KINDS: Final[dict[str, tuple[str, ...]]] = {
+_PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "mv", "addmv", "dot", "_addmm_activation")
+_FVCORE_KINDS: dict[str, tuple[str, ...]] = {
     "conv": ("convolution",),
     **dict.fromkeys(("linear", "matmul", "mm", "addmm", "bmm", "einsum"), _PRODUCTS),
     **dict.fromkeys(
@@ -344,7 +344,7 @@ def _profiler(ours: NetworkRecording, name: str, options: PointOptions) -> Other
 
 
 # It counts where the operator is called; the product is one level below.
-_COMPOSED: Final = {"aten::conv2d": "aten::convolution"}
+_COMPOSED = {"aten::conv2d": "aten::convolution"}
 
 
 def _explained_with_elements(recording: StepCalls, theirs: Counter[str]) -> OtherCount:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,18 +34,18 @@ from rooflines.roofline.judge.shapes import sizes_in
 if TYPE_CHECKING:
     import torch
 
-KERNEL: Final = "latent_attention"
-FLASH: Final = "aten::_flash_attention_forward"
-_EXPANSION: Final = ".kv_b_proj"
+KERNEL = "latent_attention"
+FLASH = "aten::_flash_attention_forward"
+_EXPANSION = ".kv_b_proj"
 # Besides the expansion: the projections to the latent, of the queries, and of the result, by the names that
 # networks give them.
 _DOWN, _QUERIES, _OUTPUT = (".kv_a_proj_with_mqa",), (".q_b_proj", ".q_proj"), (".o_proj",)
-_PRODUCTS: Final = ("aten::mm", "aten::addmm")
+_PRODUCTS = ("aten::mm", "aten::addmm")
 # A module with this below it attends to some of the keys.
-_SELECTS: Final = ".indexer"
+_SELECTS = ".indexer"
 # Up to this depth of a head, PyTorch's attention takes keys and values for several heads of queries without
 # copies.
-_GROUPED: Final = 256
+_GROUPED = 256
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Final
 
 from rooflines.profiler.read.signature import (
     DTYPE_BYTES,
@@ -21,7 +20,7 @@ from rooflines.profiler.read.signature import (
     TensorArg,
 )
 
-_LONGEST_WALK: Final = 1 << 20
+_LONGEST_WALK = 1 << 20
 
 
 class NotCounted(Exception):
@@ -265,7 +264,7 @@ def promote(operands: Iterable[Argument]) -> str:
 
 
 # The complex dtype whose parts hold numbers of a real one.
-_COMPLEX_OF: Final = {
+_COMPLEX_OF = {
     "float64": "complex128",
     "float32": "complex64",
     "bfloat16": "complex64",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from rooflines.profiler.read.signature import Argument, Signature
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of, written
@@ -20,7 +20,7 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import Tensors, named
 
-_NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
+_NO_MASK = 1 << 30  # the block size of flex attention's mask that masks nothing
 
 
 # --- one attention ----------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -22,15 +21,15 @@ from rooflines.roofline.count.formulas.matmul import activation_flops
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 
-_LARGEST_KERNEL: Final = (
+_LARGEST_KERNEL = (
     4096  # taps in one dimension; beyond it no kernel is real, and every input position counts as touched
 )
 
-FORWARD: Final = texts("convolution.forward")
-TRANSPOSED: Final = texts("convolution.transposed")
-BACKWARD: Final = texts("convolution.backward")
-BACKWARD_TRANSPOSED: Final = texts("convolution.backward_transposed")
-_WINDOW: Final = ("stride", "padding", "dilation", "output_padding", "groups")
+FORWARD = texts("convolution.forward")
+TRANSPOSED = texts("convolution.transposed")
+BACKWARD = texts("convolution.backward")
+BACKWARD_TRANSPOSED = texts("convolution.backward_transposed")
+_WINDOW = ("stride", "padding", "dilation", "output_padding", "groups")
 
 
 def output_size(extent: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -208,7 +207,7 @@ def transposed(signature: Signature, hints: Hints, schema: str) -> Work:
     return forward(signature, hints, schema, spreads=True)
 
 
-_FUSED: Final = "weight bias padding stride dilation groups attr"
+_FUSED = "weight bias padding stride dilation groups attr"
 
 
 def fused(signature: Signature) -> Work:

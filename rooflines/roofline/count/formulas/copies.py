@@ -7,7 +7,6 @@ result is written.
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -62,7 +61,7 @@ def cast(signature: Signature) -> Work:
 
 # Lists.
 
-_ROUNDED_ELEMENTS: Final = 1 << 20  # elements from which a rounding by a megabyte cannot double the size
+_ROUNDED_ELEMENTS = 1 << 20  # elements from which a rounding by a megabyte cannot double the size
 
 
 def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:

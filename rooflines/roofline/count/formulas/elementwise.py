@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -55,8 +55,8 @@ def _operands(args: Iterable[Argument]) -> list[TensorArg]:
     return [arg for arg in args if isinstance(arg, TensorArg)]
 
 
-_TYPES: Final[dict[type, str]] = {float: "float64", int: "int64", complex: "complex128", bool: "bool"}
-_NUMBERS: Final = frozenset(_TYPES.values())
+_TYPES: dict[type, str] = {float: "float64", int: "int64", complex: "complex128", bool: "bool"}
+_NUMBERS = frozenset(_TYPES.values())
 
 
 def read_operands(operands: Iterable[Argument], mask: int | None = None) -> int:
@@ -116,7 +116,7 @@ def rule_work(signature: Signature, rule: Rule, in_place: bool = False) -> Work:
 
 
 # Exponents for which torch has no logarithm: square roots, products, reciprocals.
-_EASY_POWERS: Final = {0.5: 1, 2.0: 1, 3.0: 2, -0.5: 1, -1.0: 1, -2.0: 2}
+_EASY_POWERS = {0.5: 1, 2.0: 1, 3.0: 2, -0.5: 1, -1.0: 1, -2.0: 2}
 
 
 def adjusted(name: str, signature: Signature) -> Rule:

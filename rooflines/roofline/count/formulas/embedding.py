@@ -4,7 +4,6 @@ once, at most the table."""
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas.arguments import Arguments, selected, size, written
@@ -14,7 +13,7 @@ from rooflines.roofline.count.formulas.registry import Hints
 _SUM, _MEAN, _MAX = 0, 1, 2  # modes of a bag
 
 
-_BAG: Final = "weight indices offsets scaled=False mode=0 sparse=False weights=None include_last=False"
+_BAG = "weight indices offsets scaled=False mode=0 sparse=False weights=None include_last=False"
 
 
 def embedding_bag(signature: Signature, hints: Hints) -> Work:

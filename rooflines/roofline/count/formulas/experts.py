@@ -10,18 +10,17 @@ fake ones. Padding of rows to blocks is not counted.
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas.arguments import Arguments, size, size_of
 from rooflines.roofline.count.formulas.matmul import grouped_product
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 
-SPREAD: Final = "all experts that the rows can reach are used"
-UNIFORM: Final = "tokens are routed uniformly at random, mean number of experts used"
+SPREAD = "all experts that the rows can reach are used"
+UNIFORM = "tokens are routed uniformly at random, mean number of experts used"
 # Bytes of one element in the formats that names of kernels have, with the scales of their blocks: one byte
 # for 32 elements of the MX formats (OCP Microscaling Formats 1.0), for 16 elements of NVFP4.
-ELEMENT_BYTES: Final[dict[str, float]] = {
+ELEMENT_BYTES: dict[str, float] = {
     "mxfp4": 0.5 + 1 / 32,
     "mxe2m1": 0.5 + 1 / 32,
     "e2m1": 0.5 + 1 / 16,
@@ -36,7 +35,7 @@ ELEMENT_BYTES: Final[dict[str, float]] = {
     "fp16": 2,
     "fp32": 4,
 }
-PRECISIONS: Final[dict[str, str]] = {
+PRECISIONS: dict[str, str] = {
     "mxfp4": "fp8",
     "mxe2m1": "fp8",
     "e2m1": "fp8",

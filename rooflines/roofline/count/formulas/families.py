@@ -11,15 +11,15 @@ import runpy
 from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rooflines.errors import UsageError
 from rooflines.installed import explained, load_all
 from rooflines.roofline.count.formulas.library_names import canonical
 
-_FOLDER: Final = Path(__file__).parent
-_LIBRARIES: Final = _FOLDER / "libraries"
-_PARAGRAPH: Final = re.compile(r"\n(?! )")
+_FOLDER = Path(__file__).parent
+_LIBRARIES = _FOLDER / "libraries"
+_PARAGRAPH = re.compile(r"\n(?! )")
 
 
 class Heading(NamedTuple):

@@ -9,7 +9,6 @@ new tensor it copies what it does not overwrite.
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -26,8 +25,8 @@ from rooflines.roofline.count.formulas.elementwise import rule_of, rule_work
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 
-_NO_INDEX: Final = "index shapes not recorded"
-MASKS: Final = ("bool", "uint8")
+_NO_INDEX = "index shapes not recorded"
+MASKS = ("bool", "uint8")
 
 
 # Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A
@@ -140,7 +139,7 @@ def put(signature: Signature) -> Work:
     )
 
 
-_OVERWRITE: Final = frozenset({"index_copy", "index_fill"})
+_OVERWRITE = frozenset({"index_copy", "index_fill"})
 
 
 def scatter(signature: Signature, schema: str) -> Work:

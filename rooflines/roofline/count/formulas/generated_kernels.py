@@ -21,7 +21,6 @@ from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -31,22 +30,20 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, 
 from rooflines.roofline.count.formulas.registry import words
 from rooflines.roofline.count.formulas.tables import said_of
 
-NAME: Final = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")
-_REDUCED: Final = frozenset({"red", "per", "cpp"})
+NAME = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")
+_REDUCED = frozenset({"red", "per", "cpp"})
 
-_NORMS: Final = words(
+_NORMS = words(
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit"
     " _native_batch_norm_legit_functional _native_batch_norm_legit_no_training cudnn_batch_norm "
     "layer_norm group_norm batch_norm"
 )
-_PRODUCTS: Final = words("mm addmm bmm baddbmm _scaled_mm")
+_PRODUCTS = words("mm addmm bmm baddbmm _scaled_mm")
 # FLOPs on each point of the iteration. Of products and convolutions a fused kernel has the addition of the
 # bias; a square is what nearly every ``pow`` in a network is.
-_IN_PLACE_FORM: Final = re.compile(r"[^_]_\Z")
-_REDUCTIONS: Final = {
-    name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("reduction.reduce")
-}
-_COSTS: Final[dict[str, int]] = {
+_IN_PLACE_FORM = re.compile(r"[^_]_\Z")
+_REDUCTIONS = {name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("reduction.reduce")}
+_COSTS: dict[str, int] = {
     **{
         name.removeprefix("aten::"): said_of(name)["cost"]
         for name in texts("elementwise.ruled")
@@ -72,7 +69,7 @@ _COSTS: Final[dict[str, int]] = {
     ),
 }
 # Operators that compute nothing and contain the name of one that does.
-_ZERO: Final = frozenset(
+_ZERO = frozenset(
     (
         *(name.removeprefix("aten::") for name in texts("views.nothing")),
         *words(
@@ -90,30 +87,28 @@ _ZERO: Final = frozenset(
         ),
     )
 )
-_KNOWN: Final = frozenset({*_COSTS, *_ZERO})
-_LONGEST: Final = max(map(len, _KNOWN))
-_STATISTICS: Final = (
-    costs.MEAN_AND_VARIANCE
-)  # of a norm: made by a reduction, and only used in a pointwise kernel
+_KNOWN = frozenset({*_COSTS, *_ZERO})
+_LONGEST = max(map(len, _KNOWN))
+_STATISTICS = costs.MEAN_AND_VARIANCE  # of a norm: made by a reduction, and only used in a pointwise kernel
 # Operators that write where an index says, into a buffer of any size.
-_SCATTERS: Final = frozenset(
+_SCATTERS = frozenset(
     words("index_put _unsafe_index_put scatter scatter_add scatter_reduce index_add embedding_dense_backward")
 )
 # Operators that read nothing.
-_FACTORIES: Final = frozenset(
+_FACTORIES = frozenset(
     words("full full_like zeros zeros_like ones ones_like new_zeros new_full new_ones arange iota fill")
 )
-_POOLS: Final = frozenset(words("max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d"))
-_GATES: Final = frozenset(words("silu gelu sigmoid relu tanh glu"))
-_RENAMED: Final = frozenset(words("view _unsafe_view"))
+_POOLS = frozenset(words("max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d"))
+_GATES = frozenset(words("silu gelu sigmoid relu tanh glu"))
+_RENAMED = frozenset(words("view _unsafe_view"))
 
-ONE_EACH: Final = "FLOPs of the operators in the kernel's name, one of each"
-_NOT_IN_PLACE: Final = "no argument is updated in place"
-_IN_PLACE: Final = "the first argument is updated in place"
-_NOT_READ: Final = "the argument updated in place is not read before"
-_ONE_READ: Final = "one element of each larger argument is read per result"
-_LAST_WRITTEN: Final = "only the last argument is written"
-_SCATTERED: Final = "every index names another element"
+ONE_EACH = "FLOPs of the operators in the kernel's name, one of each"
+_NOT_IN_PLACE = "no argument is updated in place"
+_IN_PLACE = "the first argument is updated in place"
+_NOT_READ = "the argument updated in place is not read before"
+_ONE_READ = "one element of each larger argument is read per result"
+_LAST_WRITTEN = "only the last argument is written"
+_SCATTERED = "every index names another element"
 
 
 @dataclass(frozen=True, slots=True)

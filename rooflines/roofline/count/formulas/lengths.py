@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
-EQUAL: Final = "sequences equally long except for the longest"
-WINDOW: Final = "a window over sequences of equal length"
+EQUAL = "sequences equally long except for the longest"
+WINDOW = "a window over sequences of equal length"
 
 # --- pairs ------------------------------------------------------------------------------------------------
 

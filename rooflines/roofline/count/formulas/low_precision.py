@@ -13,7 +13,6 @@ trace leaves them out. torchao's layers call ``aten::_int_mm``, ``aten::_weight_
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -31,7 +30,7 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import named
 
-INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
+INTEGERS = frozenset({"int8", "uint8", "qint8", "quint8"})
 
 
 # --- products of 8-bit numbers ----------------------------------------------------------------------------
@@ -97,8 +96,8 @@ def packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
 
 # --- oneDNN's fused operators on 8-bit tensors ------------------------------------------------------------
 
-_OUT: Final = "out_scale out_zero out_dtype"
-_POST: Final = "other_scale other_zero binary alpha unary unary_scalars unary_algorithm"
+_OUT = "out_scale out_zero out_dtype"
+_POST = "other_scale other_zero binary alpha unary unary_scalars unary_algorithm"
 
 
 def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:

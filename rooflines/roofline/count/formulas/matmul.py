@@ -7,7 +7,6 @@ A product [m, k] @ [k, n] is m * k * n multiply-adds: 2 FLOPs each for real numb
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
@@ -25,7 +24,7 @@ from rooflines.roofline.count.formulas.rows import Tensors, named
 
 # What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record
 # names: there the product and the bias are counted, the activation is not.
-ACTIVATIONS: Final[dict[str, int]] = {
+ACTIVATIONS: dict[str, int] = {
     "none": 0,
     "relu": 1,
     "leaky_relu": 2,
@@ -129,7 +128,7 @@ def _refuse_sparse(*tensors: TensorArg) -> None:
         raise NotCounted(SPARSE)
 
 
-SPARSE: Final = "the elements that a sparse tensor stores are not in its shape"
+SPARSE = "the elements that a sparse tensor stores are not in its shape"
 
 
 def product_work(

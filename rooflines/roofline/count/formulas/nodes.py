@@ -9,12 +9,10 @@ tensors by their order.
 
 from __future__ import annotations
 
-from typing import Final
-
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import NotCounted
 
-FORWARD_NEEDED: Final = "its forward call is not in the trace"
+FORWARD_NEEDED = "its forward call is not in the trace"
 
 
 def with_forward(node: Signature, gradients: tuple[TensorArg, ...], forward: Signature) -> Signature:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -13,11 +12,9 @@ from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import Tensors, named
 
-BATCH_NORM: Final = texts("normalization.batch_norm")
+BATCH_NORM = texts("normalization.batch_norm")
 # These keep no statistics for a backward: only what they call does.
-_WITHOUT_STATISTICS: Final = frozenset(
-    {"aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm"}
-)
+_WITHOUT_STATISTICS = frozenset({"aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm"})
 
 
 def _statistics_dtype(inputs: TensorArg, parameter: TensorArg | None) -> str:

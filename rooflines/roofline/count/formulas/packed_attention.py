@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -29,10 +29,10 @@ from rooflines.roofline.count.formulas.nodes import parts
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import HintedFormula, Hints
 
-LONGEST: Final = "KV length of every sequence is the largest that the arguments allow"
-NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"
-DECODES: Final = "one query per sequence: the kernel skips sequences with more"
-NO_WINDOW: Final = "no window, which is not recorded"
+LONGEST = "KV length of every sequence is the largest that the arguments allow"
+NEW_ONLY = "KV lengths not recorded: only the new tokens are counted"
+DECODES = "one query per sequence: the kernel skips sequences with more"
+NO_WINDOW = "no window, which is not recorded"
 
 # --- the arguments of one operator ------------------------------------------------------------------------
 
@@ -61,9 +61,9 @@ class AttentionLayout:
     assumption: str = ""
 
 
-_FLAGS: Final = ("causal", "with_log_sum")
-_INTEGERS: Final = ("max_q", "max_k", "left", "right", "chunk", "page_size", "value_depth")
-_TENSORS: Final = ("query", "key", "value", "grad")
+_FLAGS = ("causal", "with_log_sum")
+_INTEGERS = ("max_q", "max_k", "left", "right", "chunk", "page_size", "value_depth")
+_TENSORS = ("query", "key", "value", "grad")
 
 
 def _arguments(signature: Signature, layout: AttentionLayout) -> Arguments:
@@ -232,7 +232,7 @@ def _both(*assumptions: str) -> str:
     return "; ".join(filter(None, assumptions))
 
 
-_SMALL: Final = (
+_SMALL = (
     "bias",
     "alibi",
     "sinks",
@@ -350,8 +350,8 @@ def layout_formula(
 
 # --- layers of servers ------------------------------------------------------------------------------------
 
-SERVED: Final = "causal attention without a window"
-ONE: Final = "one sequence without a prefix"
+SERVED = "causal attention without a window"
+ONE = "one sequence without a prefix"
 
 
 def unified(signature: Signature, hints: Hints, schema: str) -> Work:

@@ -4,7 +4,6 @@ combine, 1 to finish."""
 from __future__ import annotations
 
 from math import gcd, prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import Arguments, distinct, size, size_of
@@ -13,7 +12,7 @@ from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import Tensors, named
 
-_INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
+_INDEX_BYTES = 8  # max-pooling writes where each maximum was, as int64
 
 
 def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:

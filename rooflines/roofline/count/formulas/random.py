@@ -3,21 +3,19 @@ between devices."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import Arguments, Dispatches, broadcast, size, written
 from rooflines.roofline.count.formulas.factories import option
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
-_UNIFORM: Final = 2 * costs.BASIC  # from the generator's bits to between two bounds
-_NORMAL: Final = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation
-_EXPONENTIAL: Final = costs.TRANSCENDENTAL + 1
+_UNIFORM = 2 * costs.BASIC  # from the generator's bits to between two bounds
+_NORMAL = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation
+_EXPONENTIAL = costs.TRANSCENDENTAL + 1
 
 # Distribution -> FLOPs a number. Each has an in-place form, and a functional one to which ``self`` gives the
 # shape.
-RANDOM: Final[dict[str, int]] = {
+RANDOM: dict[str, int] = {
     "bernoulli": costs.BASIC,
     "uniform": _UNIFORM,
     "random": costs.BASIC,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of, written
@@ -40,13 +39,13 @@ class RecurrentCell:
     bias_sums: int
 
 
-RELU: Final = RecurrentCell(1, 2, 2, 1)
-TANH: Final = RecurrentCell(1, RNN_CELL, RNN_CELL_BACKWARD, 1)
-LSTM: Final = RecurrentCell(4, LSTM_CELL, LSTM_CELL_BACKWARD, 4)
-GRU: Final = RecurrentCell(
+RELU = RecurrentCell(1, 2, 2, 1)
+TANH = RecurrentCell(1, RNN_CELL, RNN_CELL_BACKWARD, 1)
+LSTM = RecurrentCell(4, LSTM_CELL, LSTM_CELL_BACKWARD, 4)
+GRU = RecurrentCell(
     3, GRU_CELL, GRU_CELL_BACKWARD, 4
 )  # the two biases of the candidate have different gradients
-MODES: Final = (RELU, TANH, LSTM, GRU)  # as the backends number them
+MODES = (RELU, TANH, LSTM, GRU)  # as the backends number them
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,7 @@ def quantized(signature: Signature) -> Work:
     )
 
 
-_CELLS: Final = {
+_CELLS = {
     "quantized::quantized_lstm_cell_dynamic": LSTM,
     "quantized::quantized_gru_cell_dynamic": GRU,
     "quantized::quantized_rnn_relu_cell_dynamic": RELU,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import shapes
@@ -98,9 +98,9 @@ class Entry:
     origin: Origin
 
 
-FORMULAS: Final[dict[str, Entry]] = {}
+FORMULAS: dict[str, Entry] = {}
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
-_MOST: Final = 1 << 80
+_MOST = 1 << 80
 
 
 def words(text: str) -> tuple[str, ...]:

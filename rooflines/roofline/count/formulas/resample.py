@@ -9,7 +9,6 @@ input, these are not read.
 from __future__ import annotations
 
 from math import floor, prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import costs
@@ -19,16 +18,16 @@ from rooflines.roofline.count.formulas.copies import moved
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.rows import named
 
-_REACH: Final = {
+_REACH = {
     "linear-antialiased": 1,
     "cubic-antialiased": 2,
     "lanczos-antialiased": 3,
 }  # input steps to each side
-_LONGEST: Final = 1 << 16  # of a longer dimension every element counts as read, and windows as whole
+_LONGEST = 1 << 16  # of a longer dimension every element counts as read, and windows as whole
 
 
 # Input positions from the one where a result is, of which it is interpolated.
-_STEPS: Final = {"nearest": (0,), "nearest-exact": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+_STEPS = {"nearest": (0,), "nearest-exact": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 
 
 def _axis(kind: str, extent: int, out: int, factor: float | None, aligned: bool) -> tuple[int, int]:
@@ -77,7 +76,7 @@ def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, 
     return prod(read for read, _ in axes), prod(taps for _, taps in axes)
 
 
-_FACTORS: Final = "factor0=None factor1=None factor2=None"
+_FACTORS = "factor0=None factor1=None factor2=None"
 
 
 def _resampled_shape(spatial: tuple[int, ...], args: Arguments) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 from types import CodeType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -35,7 +35,7 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, 
 from rooflines.roofline.count.formulas.registry import HintedFormula, Hints
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
+_FIELD = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +198,8 @@ def _output(hints: Hints, place: int, reason: str = "") -> Tensors:
 
 
 # Dtypes whose elements hold two numbers of 4 bits.
-PACKED: Final = ("uint8", "float4_e2m1fn_x2")
-_FUNCTIONS: Final[dict[str, Any]] = {
+PACKED = ("uint8", "float4_e2m1fn_x2")
+_FUNCTIONS: dict[str, Any] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
     "__builtins__": {},
     "any": any,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, cast
+from typing import cast
 
 from rooflines.profiler.read.signature import SCALAR_TYPES, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import NotCounted
@@ -20,8 +20,8 @@ from rooflines.roofline.count.formulas.registry import CallCount, count_by
 
 # The position of the sizes and of the dtype among the arguments of the operators that allocate; all others
 # call one of these (native_functions.yaml, torch 2.0 to 2.14).
-_ALLOCATIONS: Final[dict[str, tuple[int, int]]] = {"aten::empty": (0, 1), "aten::empty_strided": (0, 2)}
-_DEFAULT: Final = "float32"
+_ALLOCATIONS: dict[str, tuple[int, int]] = {"aten::empty": (0, 1), "aten::empty_strided": (0, 2)}
+_DEFAULT = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _allocation(call: Signature) -> TensorArg | None:
 
 
 # The pattern of a kernel's name -> the module of its family.
-_FAMILIES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+_FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"_(p_)?matmul(_ogs)?_[NT]{3}_|_finalize_matmul_scatter|_topk_forward"

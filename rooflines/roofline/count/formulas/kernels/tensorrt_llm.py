@@ -15,7 +15,6 @@ csrc/fused_moe/trtllm_backend.
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -24,16 +23,16 @@ from rooflines.roofline.count.formulas.experts import ELEMENT_BYTES, PRECISIONS,
 from rooflines.roofline.count.formulas.kernels import Launch
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
-CATEGORY: Final = "moe"
+CATEGORY = "moe"
 
-_TYPE: Final = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
-_NAME: Final = re.compile(
+_TYPE = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
+_NAME = re.compile(
     rf"bmm_(?P<y>{_TYPE})_(?P<w>{_TYPE}?)(?P<x>"
     rf"{_TYPE})_(?P<sum>\w+?)_t(?P<tile_n>\d+)x(?P<tile_rows>\d+)x\d+(?P<rest>\w*)"
 )
-_GATED: Final = re.compile(r"swiGlu|geGlu", re.IGNORECASE)
-_ALL_HERE: Final = "every expert is on this device"
-_BOOKKEEPING: Final = "it writes every small integer tensor allocated before it"
+_GATED = re.compile(r"swiGlu|geGlu", re.IGNORECASE)
+_ALL_HERE = "every expert is on this device"
+_BOOKKEEPING = "it writes every small integer tensor allocated before it"
 
 
 def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:

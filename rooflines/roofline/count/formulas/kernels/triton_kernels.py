@@ -15,7 +15,6 @@ expert; ``routing`` (triton_kernels/routing.py) counts and sorts them; ``_finali
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -24,14 +23,14 @@ from rooflines.roofline.count.formulas.experts import ELEMENT_BYTES, PRECISIONS,
 from rooflines.roofline.count.formulas.kernels import Launch, allocations
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
-CATEGORY: Final = "moe"
+CATEGORY = "moe"
 
-_NAME: Final = re.compile(
+_NAME = re.compile(
     r"_(?:p_)?matmul\w*?_[NT]{3}_(?P<y>[a-z0-9]{1,12}?)x(?P<x>[a-z0-9]{1,12}?)x(?P<w>[a-z0-9]{1,12})"
     r"_(?:\d+x){3}(?P<splits>\d+)(?P<then>\w*)"
 )
-_SWIGLU: Final = costs.SIGMOID + 6  # two clamps, alpha * x, the sigmoid, two products, + 1
-_WHOLE: Final = "it reads the arguments of the operator around it and writes all that this allocated"
+_SWIGLU = costs.SIGMOID + 6  # two clamps, alpha * x, the sigmoid, two products, + 1
+_WHOLE = "it reads the arguments of the operator around it and writes all that this allocated"
 
 
 def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -22,12 +21,12 @@ from rooflines.roofline.count.formulas.registry import Hints
 
 _MEAN, _NO_BAG = 1, 2  # pooling modes
 # FBGEMM's SparseType of a result.
-_RESULTS: Final = {0: "float32", 1: "float16", 2: "uint8", 5: "bfloat16"}
-_ROWS: Final = "each index selects another row"
-_WIDTHS: Final = "indices spread evenly over tables of different widths"
+_RESULTS = {0: "float32", 1: "float16", 2: "uint8", 5: "bfloat16"}
+_ROWS = "each index selects another row"
+_WIDTHS = "indices spread evenly over tables of different widths"
 
 # Optimizer -> FLOPs an element, elements of state for each element of a row, and for each row.
-_OPTIMIZERS: Final[dict[str, tuple[int, int, int]]] = {
+_OPTIMIZERS: dict[str, tuple[int, int, int]] = {
     "sgd": (costs.SGD, 0, 0),
     "lars_sgd": (costs.SGD_MOMENTUM + costs.SGD + 4, 1, 0),  # two norms
     "adagrad": (costs.ADAGRAD, 1, 0),
@@ -40,7 +39,7 @@ _OPTIMIZERS: Final[dict[str, tuple[int, int, int]]] = {
     "lamb": (costs.ADAM + 5, 2, 0),  # two norms, the ratio
     "partial_rowwise_lamb": (costs.ADAM + 5, 1, 1),
 }
-_GRADIENT_ONLY: Final = ("dense", "none")  # these return a gradient and update nothing
+_GRADIENT_ONLY = ("dense", "none")  # these return a gradient and update nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ def _update(args: Arguments, optimizer: str, grad: TensorArg) -> Work:
     )
 
 
-_NODE: Final = re.compile(
+_NODE = re.compile(
     r"torch::autograd::CppNode<(?:\(anonymous namespace\)::)?Split(?:NoBag)?LookupFunction_(\w+)_Op>"
 )
 
