@@ -124,21 +124,6 @@ def _scattered(
     )
 
 
-def masked_index_put(signature: Signature) -> Work:
-    args = Arguments(signature, "self mask indices values")
-    target, mask, values = args.tensor("self"), args.tensor("mask"), args.tensor("values")
-    read = size(mask, values, *_index_tensors(args.value("indices")))
-    return _scattered(target, values.numel, read, adds=True, in_place=False)
-
-
-def put(signature: Signature) -> Work:
-    args = Arguments(signature, "self index source accumulate=False")
-    target, index, source = args.tensor("self"), args.tensor("index"), args.tensor("source")
-    return _scattered(
-        target, index.numel, size(index, source), args.flag("accumulate"), signature.name.endswith("_")
-    )
-
-
 _OVERWRITE = frozenset({"index_copy", "index_fill"})
 
 

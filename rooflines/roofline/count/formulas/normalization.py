@@ -101,21 +101,6 @@ def affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     )
 
 
-def rms_norm(signature: Signature) -> Work:
-    """The fused form keeps the reciprocal root mean squares, one a row."""
-    args = Arguments(signature, "self normalized_shape weight=None eps=None")
-    inputs, weight = args.tensor("self"), args.optional("weight")
-    kept = (
-        _groups(args, inputs) * size_of(_statistics_dtype(inputs, None)) if "fused" in signature.name else 0
-    )
-    return Work(
-        other_flops=inputs.numel * costs.RMS_NORM,
-        bytes_read=size(inputs, weight),
-        bytes_written=written(inputs) + kept,
-        precision=precision_of(inputs.dtype),
-    )
-
-
 # Batch norm over several devices, step by step: the statistics of this one, those of all, the normalization;
 # and its backward.
 

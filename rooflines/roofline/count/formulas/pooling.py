@@ -6,7 +6,7 @@ from __future__ import annotations
 from math import gcd, prod
 
 from rooflines.profiler.read.signature import Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, distinct, size, size_of
+from rooflines.roofline.count.formulas.arguments import Arguments, distinct, size_of
 from rooflines.roofline.count.formulas.convolution import touched
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
@@ -73,19 +73,3 @@ def _adaptive_taps(extent: int, outputs: int) -> int:
 def adaptive_taps(inputs: Tensors, grad: Tensors, rank: int) -> int:
     """Elements over all windows."""
     return prod(grad.shape[:-rank]) * prod(map(_adaptive_taps, inputs.shape[-rank:], grad.shape[-rank:]))
-
-
-def fractional(signature: Signature, rank: int) -> Work:
-    """Windows of one size at random places. The first and the last have theirs at the borders, so that two
-    need no random number."""
-    args = Arguments(signature, "self kernel output_size random_samples")
-    inputs = args.tensor("self")
-    kernel, out = args.integers("kernel", rank), args.integers("output_size", rank)
-    planes = prod(inputs.shape[:-rank])
-    covered = planes * prod(
-        min(extent, taps * count)
-        for extent, taps, count in zip(inputs.shape[-rank:], kernel, out, strict=True)
-    )
-    results = planes * prod(out)
-    pooled = _pooled(inputs, results * prod(kernel), covered, results, indices=True)
-    return pooled + Work(bytes_read=size(args.tensor("random_samples")) if max(out) > 2 else 0)
