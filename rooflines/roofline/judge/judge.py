@@ -465,12 +465,11 @@ def _doubtful(ceilings: Ceilings | None) -> list[str]:
     }
     notes = []
     for word, why in reasons.items():
-        doubtful = (
-            [one for one in ceilings.ceilings if word in marks_of(one) and not one.variant]
-            if ceilings
-            else []
-        )
-        names = [f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name for one in doubtful]
+        names = [
+            f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name
+            for one in (ceilings.ceilings if ceilings else ())
+            if word in marks_of(one) and not one.variant
+        ]
         if names:
             notes.append(f"{why}: {', '.join(names)}; measure them again on an idle machine")
     return notes

@@ -141,11 +141,9 @@ def bound_and_headroom(row: OperatorRow) -> tuple[float, float]:
 def total(operators: Sequence[OperatorRow], facts: RunFile, *, bounded: bool) -> Totals:
     """The sums over all operators, those of bounds only where the step is ``bounded``."""
     bounds = [bound_and_headroom(row) for row in operators if row.lower_bound_s is not None]
-    time_s, lower_s, headroom_s = (
-        sum(row.time_s for row in operators),
-        sum(one for one, _ in bounds),
-        sum(one for _, one in bounds),
-    )
+    time_s = sum(row.time_s for row in operators)
+    lower_s = sum(one for one, _ in bounds)
+    headroom_s = sum(one for _, one in bounds)
     unjudged = [row for row in operators if row.lower_bound_s is None or row.bound == "transfer"]
     if not any(row.flops or row.bytes for row in operators):
         return Totals(time_s=time_s or None, unjudged_s=time_s, peak_memory_bytes=facts.peak_memory_bytes)
@@ -184,11 +182,8 @@ def module_rows(
 ) -> tuple[ModuleRow, ...]:
     """Every module with all that runs below it, forward and backward, in the order of first call; ``judged``
     goes with the rows."""
-    modules, module_calls, steps = (
-        attribution.calls.modules,
-        attribution.calls.module_calls.tolist(),
-        attribution.per,
-    )
+    modules, steps = attribution.calls.modules, attribution.per
+    module_calls = attribution.calls.module_calls.tolist()
     times: dict[str, list[float]] = defaultdict(list)
     below: dict[str, list[tuple[TimeRow, OperatorRow]]] = defaultdict(list)
     for row in (*attribution.gaps, *attribution.rows):

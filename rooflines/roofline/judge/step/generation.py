@@ -144,8 +144,9 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
         own = (of >= 0) & (launched < attribution.windows[step[of], 1])
         np.maximum.at(ends, of[own], device.end_ns[own])
         ends = np.maximum.accumulate(ends)
-    batches = [phase_mark(attribution.trace.names[code]) for code in host.name[marks].tolist()]
-    prefills = np.array([batch is not None and batch.kind == "prefill" for batch in batches], bool)
+    named = (phase_mark(attribution.trace.names[code]) for code in host.name[marks].tolist())
+    batches = [batch for batch in named if batch is not None]
+    prefills = np.array([batch.kind == "prefill" for batch in batches], bool)
     before = np.append(attribution.windows[0, 0], ends[:-1])
     begins = np.where(np.diff(step, prepend=-1) != 0, attribution.windows[step, 0], before)
     if start_up or not attribution.steps:
@@ -165,9 +166,7 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
                 * int((modules & (calls.phase == PHASES.index(kind))).sum()),
                 factor=attribution.factors.get(kind, attribution.factor),
             )
-            phases[kind] = PhaseCalls(
-                tuple(batch for batch in batches if batch is not None and batch.kind == kind), of_kind
-            )
+            phases[kind] = PhaseCalls(tuple(batch for batch in batches if batch.kind == kind), of_kind)
     return phases
 
 
@@ -194,10 +193,8 @@ def phase_factors(attribution: Attribution, ready_s: Sequence[Floats]) -> dict[s
     unknown = [Label("unknown", "other")] * len(attribution.rows)
     factors: dict[str, float] = {}
     for kind, calls in phase_calls(attribution).items():
-        timed_s, traced_s = (
-            call_seconds(kind, calls, latency, attribution.per),
-            partition(calls.attribution, unknown).step_s,
-        )
+        timed_s = call_seconds(kind, calls, latency, attribution.per)
+        traced_s = partition(calls.attribution, unknown).step_s
         if timed_s is not None and traced_s > 0:
             factors[kind] = timed_s / traced_s
     return factors

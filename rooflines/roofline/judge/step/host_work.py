@@ -180,6 +180,7 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
         lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name)
     )
     library = alone | (host.kind == RUNTIME) | calls.trace.named(lambda name: name.startswith("aten::"))
+    on_host = alone & (host.kind == OPERATOR)
     # Keep long operators and those inside them.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
@@ -196,19 +197,16 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
     )
     kept = (
         ~calls.trace.named(_is_allocation)[chosen]
-        & (
-            own
-            >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS)
-        )
+        & (own >= np.where(on_host[chosen], _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
         & (idle > 0)
     )
     frames = _Frames(calls.trace)
-    first = _firsts(calls, chosen[kept & alone[chosen] & (host.kind[chosen] == OPERATOR)])
+    first = _firsts(calls, chosen[kept & on_host[chosen]])
     again, names = _again(calls), calls.trace.names
     found = []
     for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
         signature = int(host.signature[event])
-        computes = alone[event] and host.kind[event] == OPERATOR and event not in first
+        computes = on_host[event] and event not in first
         waited = names[host.name[event]].startswith(_TAKES_MEMORY) if computes else again[event]
         if waited:  # a thread that had to wait for a processor, or a full queue
             continue
@@ -317,16 +315,14 @@ def _functions(trace: Trace, host_bound: Intervals, threads: Int64s) -> tuple[li
     for thread in threads.tolist():
         own = np.flatnonzero(frames.thread == thread)
         called = np.sort(host.start_ns[(host.kind == RUNTIME) & (host.thread == thread)])
-        first, behind = (
-            np.searchsorted(called, frames.start_ns[own]),
-            np.searchsorted(called, frames.end_ns[own]),
-        )
+        first = np.searchsorted(called, frames.start_ns[own])
+        behind = np.searchsorted(called, frames.end_ns[own])
         silent[own] = (first == behind) & (frames.end_ns[own] - frames.start_ns[own] >= _LONG_OPERATOR_NS)
     after, _ = nest(frames.thread, frames.start_ns, frames.end_ns)
     chosen = np.flatnonzero(silent & ~covered(silent, after))
     times = np.stack((frames.start_ns[chosen], frames.end_ns[chosen]), axis=1)
     found = _idle_in("python", trace.frame_names, frames.name[chosen], times, host_bound)
-    return found, intervals.union(frames.start_ns[chosen], frames.end_ns[chosen])
+    return found, intervals.union(*times.T)
 
 
 def _unrecorded(trace: Trace, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:

@@ -50,10 +50,8 @@ def quiet_steps(run: Run) -> QuietSteps:
         whole = [sample.cpu_utilization for sample in run.samples if sample.cpu_utilization is not None]
         free = not threads or not whole or float(np.mean(whole)) * threads <= threads - 1
         return QuietSteps(*every, None if free or mean < OTHERS_CORES else _others(facts, mean))
-    timed, traced = (
-        quiet(times.timed_ns, times.timed_queue_ns, busy),
-        quiet(times.traced_ns, times.traced_queue_ns, busy),
-    )
+    timed = quiet(times.timed_ns, times.timed_queue_ns, busy)
+    traced = quiet(times.traced_ns, times.traced_queue_ns, busy)
     few = timed.sum() < min(FEWEST_TIMED, len(timed)), traced.sum() < min(FEWEST_TRACED, len(traced))
     if any(few) and mean < OTHERS_CORES:  # the program's own threads wait for each other
         return QuietSteps(*every, None)
@@ -201,14 +199,10 @@ def _on_cpu(facts: RunFile) -> bool:
 
 
 def _busy(found: OtherPrograms, *, named: bool = False) -> str:
-    names = (
-        ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
-        if named
-        else ""
-    )
+    names = ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
     return (
         f"other programs took {significant(found.busy, 2)} of {found.threads} "
-        f"processors{f' ({names})' if names else ''}"
+        f"processors{f' ({names})' if named and names else ''}"
     )
 
 
