@@ -180,9 +180,17 @@ def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings
             detail = f"{sheet.units.count} {sheet.units.name} x {_speed(sheet, rate)}; {detail}"
         if rate.reached:
             detail = f"{rate.reached}; {detail}"
-        found.append(_compute(rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)))
-    source = Source(kind=_source(sheet.memory.derived, user), detail=sheet.cited(sheet.memory))
-    found += [_memory(sheet, sheet.memory.bytes_per_second, source), *_links(sheet, user)]
+        found.append(
+            derive.compute_roof(
+                rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)
+            )
+        )
+    memory = sheet.memory
+    source = Source(kind=_source(memory.derived, user), detail=sheet.cited(memory))
+    found += [
+        derive.memory_roof(memory.level, memory.bytes_per_second, source, memory.technology),
+        *_links(sheet, user),
+    ]
     return Ceilings(device=name or sheet.name, kind=sheet.kind, ceilings=tuple(found))
 
 
@@ -342,44 +350,23 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
                 value = chips * min(rate.per_second, cores / chips * rate.per_cycle * sheet.hertz(rate))
                 detail += f", at most {si(rate.per_second, rate.unit)} a chip: {rate.differs}"
         found.append(
-            _compute(rate, value, Source(kind=_source(True, user), detail=f"{detail}; {sheet.cited(rate)}"))
+            derive.compute_roof(
+                rate, value, Source(kind=_source(True, user), detail=f"{detail}; {sheet.cited(rate)}")
+            )
         )
-    bandwidth, detail = sheet.memory.bytes_per_second, sheet.cited(sheet.memory)
+    memory, detail = sheet.memory, sheet.cited(sheet.memory)
+    bandwidth = memory.bytes_per_second
     if chips > 1:
         detail = f"{chips} chips x {si(bandwidth, 'B/s')}; {detail}"
     elif cores < count:
         detail = f"the whole chip's, not scaled to {share}; {detail}"
-    found.append(_memory(sheet, bandwidth * chips, Source(kind=_source(chips > 1, user), detail=detail)))
+    source = Source(kind=_source(chips > 1, user), detail=detail)
+    found.append(derive.memory_roof(memory.level, bandwidth * chips, source, memory.technology))
     return Ceilings(device=name, kind=sheet.kind, ceilings=tuple(found))
 
 
 def _source(derived: bool, user: bool) -> Literal["derived", "spec", "user"]:
     return "user" if user else "derived" if derived else "spec"
-
-
-def _compute(rate: SheetRate, value: float, source: Source) -> Ceiling:
-    return Ceiling(
-        kind="compute",
-        name=f"{rate.precision} {rate.engine}",
-        value=value,
-        unit=rate.unit,
-        precision=rate.precision,
-        engine=rate.engine,
-        accumulate=rate.accumulate,
-        source=source,
-    )
-
-
-def _memory(sheet: Sheet, value: float, source: Source) -> Ceiling:
-    level = sheet.memory.level
-    return Ceiling(
-        kind="memory",
-        name=f"{level} {sheet.memory.technology}",
-        value=value,
-        unit="B/s",
-        level=level,
-        source=source,
-    )
 
 
 def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
@@ -392,10 +379,11 @@ def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
     else:
         return []
     source = Source(kind=_source(derived, user), detail=detail)
-    return [
-        Ceiling(kind="link", name=name, value=value, unit="B/s", level="host", source=source)
-        for name in ("H2D", "D2H")
-    ]
+    return [_link(name, value, "host", source) for name in ("H2D", "D2H")]
+
+
+def _link(name: str, value: float, level: str, source: Source) -> Ceiling:
+    return Ceiling(kind="link", name=name, value=value, unit="B/s", level=level, source=source)
 
 
 def peer_link(sheet: Sheet) -> Ceiling | None:
@@ -411,25 +399,11 @@ def peer_link(sheet: Sheet) -> Ceiling | None:
             f"half of {si(sheet.nvlink.bytes_per_second, 'B/s')}, which is both directions; "
             f"{sheet.cited(sheet.nvlink)}"
         )
-        return Ceiling(
-            kind="link",
-            name="NVLink",
-            value=half,
-            unit="B/s",
-            level="NVLink",
-            source=Source(kind="derived", detail=detail),
-        )
+        return _link("NVLink", half, "NVLink", Source(kind="derived", detail=detail))
     if sheet.pcie is None or (sheet.vendor != "NVIDIA" and sheet.memory.level == "HBM"):
         return None
     source = Source(kind="derived", detail=f"{sheet.pcie.words()}; {sheet.cited(sheet.pcie)}")
-    return Ceiling(
-        kind="link",
-        name="PCI Express",
-        value=sheet.pcie.bytes_per_second,
-        unit="B/s",
-        level="PCIe",
-        source=source,
-    )
+    return _link("PCI Express", sheet.pcie.bytes_per_second, "PCIe", source)
 
 
 def _speed(sheet: Sheet, rate: SheetRate) -> str:

@@ -32,7 +32,7 @@ from rooflines.device_specs.measure_torch import (
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
 from rooflines.device_specs.rounds import Way
-from rooflines.errors import DeviceError
+from rooflines.errors import DeviceError, first_line
 from rooflines.kernels.micro import clock, dispatch, transfer
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
 from rooflines.kernels.micro.repeats import Run, Timing
@@ -247,7 +247,7 @@ def _why(device: torch.device, error: Exception) -> str:
         torch.cuda.synchronize(device)
     except RuntimeError:
         raise error from None
-    return f"left out ({(str(error).splitlines() or [type(error).__name__])[0]})"
+    return f"left out ({first_line(error)})"
 
 
 def derived_fp32(plan: Plan, gpu: detect.Gpu) -> None:
@@ -349,7 +349,7 @@ def unusable(device: torch.device) -> str:
         if not torch.equal(source, target):
             return "a copy by a Numba kernel gave wrong results"
     except Exception as error:  # every version of Numba, toolkit and driver fails in its own way
-        return (str(error).strip().splitlines() or [type(error).__name__])[0].strip() or type(error).__name__
+        return first_line(error)
     return ""
 
 
@@ -442,10 +442,8 @@ def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
     resident = _fill(device, cuda_stream.read_again, cuda_stream.READ_AGAIN, THREADS) // count
 
     def make(work: WorkingSet) -> tuple[Run, float]:
-        source, sums = (
-            torch.ones(work.vectors * 4, device=device),
-            torch.empty(work.blocks * THREADS, device=device),
-        )
+        source = torch.ones(work.vectors * 4, device=device)
+        sums = torch.empty(work.blocks * THREADS, device=device)
         passes = max(1, _L2_BYTES // (work.vectors * 16))
         run = _run(device, cuda_stream.read_again, (work.blocks, THREADS), source, sums, work.vectors, passes)
         return run, work.vectors * 16 * passes
@@ -470,10 +468,8 @@ def shared(plan: Plan, device: torch.device) -> None:
     blocks = _fill(device, cuda_stream.read_shared, cuda_stream.READ_SHARED, threads)
 
     def make() -> tuple[Run, float]:
-        source, sums = (
-            torch.ones(cuda_stream.SHARED_VECTORS * 4, device=device),
-            torch.empty(blocks * threads, device=device),
-        )
+        source = torch.ones(cuda_stream.SHARED_VECTORS * 4, device=device)
+        sums = torch.empty(blocks * threads, device=device)
         run = _run(device, cuda_stream.read_shared, (blocks, threads), source, sums, _SHARED_PASSES)
         return run, cuda_stream.shared_bytes(blocks, _SHARED_PASSES)
 

@@ -15,7 +15,7 @@ from rooflines.device_specs.nvml import find_gpu, start_nvml
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import EMULATED, Precision
 from rooflines.device_specs.rounds import Way, ready
-from rooflines.errors import DeviceError
+from rooflines.errors import DeviceError, first_line
 from rooflines.kernels.micro import clock, matmul, transfer
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
 from rooflines.kernels.micro.repeats import Run, Timing
@@ -88,7 +88,7 @@ def gemm(
         ValueError,
         AttributeError,
     ) as error:  # no such product here: the message is torch's
-        plan.progress(f"{what}: not available ({(str(error).splitlines() or [type(error).__name__])[0]})")
+        plan.progress(f"{what}: not available ({first_line(error)})")
         return
     free = free_bytes(device)
     longest_s = _LONGEST_CALL_ON_GPU_S if device.type == "cuda" else _LONGEST_CALL_S
@@ -243,7 +243,7 @@ def peer_links(plan: Plan, device: torch.device) -> None:
         except (
             RuntimeError
         ) as error:  # the other one is out of memory, or in exclusive use by another process
-            plan.progress(f"{device} and {other}: skipped ({str(error).splitlines()[0]})")
+            plan.progress(f"{device} and {other}: skipped ({first_line(error)})")
 
 
 def _crossing(detail: str, device: torch.device, source: torch.Tensor, target: torch.Tensor) -> Way:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from rooflines.device_specs.conditions import Watch
 from rooflines.device_specs.history import HistorySeries, HistorySession, Progress, best_of, broken_laws
-from rooflines.device_specs.records import DISTURBED, Ceiling, Conditions, Source, SourceKind
+from rooflines.device_specs.records import DISTURBED, Ceiling, Conditions, Source, SourceKind, rate_unit
 from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, Way, summary, take
 from rooflines.kernels.micro.repeats import Run, Timing, calls_for
 from rooflines.units import si
@@ -70,11 +70,7 @@ class Plan:
 
         Those that follow from others need not be given: the unit, and the name of arithmetic and of memory.
         """
-        unit = {
-            "latency": "s",
-            "clock": "Hz",
-            "compute": "OP/s" if fields.get("precision") == "int8" else "FLOP/s",
-        }.get(kind, "B/s")
+        units = {"latency": "s", "clock": "Hz", "compute": rate_unit(fields.get("precision"))}
         if kind == "compute":
             fields.setdefault(
                 "name", f"{'GEMM' if fields.get('engine') == 'matrix' else 'FMA'} {fields.get('precision')}"
@@ -82,7 +78,12 @@ class Plan:
         elif kind == "memory":
             fields.setdefault("name", f"{fields.get('level')} {fields.get('access')}")
         self.figures.append(
-            PlannedFigure({"kind": kind, "unit": unit, **fields}, ways, above=above, behind=self.behind)
+            PlannedFigure(
+                {"kind": kind, "unit": units.get(kind, "B/s"), **fields},
+                ways,
+                above=above,
+                behind=self.behind,
+            )
         )
         return self.figures[-1]
 
