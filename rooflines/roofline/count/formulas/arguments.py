@@ -93,8 +93,7 @@ class Arguments:
         """A tensor, or None where the call had none (old traces do not tell None from unrecorded)."""
         if name not in self._fields:
             return None
-        index, _ = self._fields[name]
-        found = self.signature.args[index] if index < len(self.signature.args) else None
+        found = self.signature.arg(self._fields[name][0])
         return found if isinstance(found, TensorArg) else None
 
     def tensors(self, name: str) -> tuple[TensorArg, ...]:

@@ -44,6 +44,12 @@ _OVERLOAD = re.compile(r"(\w+::\w+)\.\w+\Z")
 _TRITON = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z")
 _FUSED = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
 _COMMUNICATION = re.compile(r"(c10d|_?c10d_functional|symm_mem|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
+# Why operators of these names have no count.
+_REASONS = {
+    COMPILED: "not compiled by inductor in this recording: kernels in it may leave no event of their own",
+    _FUSED: "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them",
+    _COMMUNICATION: IS_COMMUNICATION,
+}
 
 
 def _generated(name: str) -> Entry | None:
@@ -97,23 +103,9 @@ def count(
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
-        if COMPILED.match(name):
-            return CallCount(
-                "unknown",
-                None,
-                "other",
-                "not compiled by inductor in this recording: kernels in it may leave no event of their own",
-            )
-        if _FUSED.match(name):
-            return CallCount(
-                "unknown",
-                None,
-                "other",
-                "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them",
-            )
-        if _COMMUNICATION.match(name):
-            return CallCount("unknown", None, "communication", IS_COMMUNICATION)
-        return CallCount("unknown", None, "other", NO_FORMULA)
+        reason = next((why for pattern, why in _REASONS.items() if pattern.match(name)), NO_FORMULA)
+        category = "communication" if reason == IS_COMMUNICATION else "other"
+        return CallCount("unknown", None, category, reason)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
     plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
     if entry.origin == "library":

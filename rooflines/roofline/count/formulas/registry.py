@@ -146,22 +146,23 @@ def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
     try:
         work = work_of()
     except NotCounted as error:
-        return CallCount("unknown", None, category, str(error))
+        reason = str(error)
     except Dispatches as error:
         return CallCount("composite", None, category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
-        return CallCount("unknown", None, category, f"arguments not understood ({type(error).__name__})")
-    numbers = _numbers(work)
-    if numbers is None:
-        return CallCount(
-            "unknown", None, category, "its formula does not return rooflines.Work with whole numbers"
-        )
-    if min(numbers) < 0:
-        return CallCount("unknown", None, category, "arguments not understood (negative size)")
-    if max(numbers) > _MOST:
-        return CallCount("unknown", None, category, "arguments not understood (invalid size)")
-    return CallCount("counted", work, category)
+        reason = f"arguments not understood ({type(error).__name__})"
+    else:
+        numbers = _numbers(work)
+        if numbers is None:
+            reason = "its formula does not return rooflines.Work with whole numbers"
+        elif min(numbers) < 0:
+            reason = "arguments not understood (negative size)"
+        elif max(numbers) > _MOST:
+            reason = "arguments not understood (invalid size)"
+        else:
+            return CallCount("counted", work, category)
+    return CallCount("unknown", None, category, reason)
 
 
 def _numbers(work: object) -> tuple[int, ...] | None:
