@@ -26,7 +26,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from rooflines.kernels.micro.vectors import compiled_vectors, forget_memory, splat, vector_bytes
+from rooflines.kernels.micro.vectors import VectorCode, compiled_vectors, forget_memory, splat, vector_bytes
 
 STREAMS = 4
 UNROLL = 2
@@ -196,12 +196,9 @@ def _copy_body(past_caches: bool) -> _Body:
 
 def _triad_body(past_caches: bool) -> _Body:
     def body(walk: _Walk, index: Any, number: Any, scale: Any) -> None:
-        signature = ir.FunctionType(walk.vector, [walk.vector] * 3)
-        fma = cgutils.get_or_insert_function(walk.builder.module, signature, f"llvm.fmuladd.v{walk.width}f64")
+        fma = VectorCode(walk.builder).fma
         pairs = zip(walk.load(0, index), walk.load(1, index), strict=True)
-        walk.store(
-            [walk.builder.call(fma, [scale, second, first]) for first, second in pairs], 2, index, past_caches
-        )
+        walk.store([fma(scale, second, first) for first, second in pairs], 2, index, past_caches)
 
     return body
 
