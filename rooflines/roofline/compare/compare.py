@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.errors import UsageError
 from rooflines.roofline.analysis import Analysis
@@ -134,7 +134,7 @@ def compare(
         modules=with_noise(modules, noise_of),
         notes=tuple(_notes(sides, disturbed, drift, by_module=by_module, judged=judged)),
     )
-    return msgspec.structs.replace(comparison, verdict=verdict_of(comparison))
+    return replace(comparison, verdict=verdict_of(comparison))
 
 
 def signed_seconds(value: float) -> str:
@@ -239,7 +239,7 @@ def _apart(pace: StepPace, before: Analysis, after: Analysis) -> StepPace:
         return pace
     (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
     apart = bool(their_low > MOST_SCATTER * high or low > MOST_SCATTER * their_high)
-    return msgspec.structs.replace(pace, ci95=None, exceeds_noise=apart or None)
+    return replace(pace, ci95=None, exceeds_noise=apart or None)
 
 
 def _with_noise(
@@ -255,7 +255,7 @@ def _with_noise(
     idle = max((timeline.idle_s / timeline.span_s for timeline in timelines), default=0.0)
     (noise,) = judge([steps], calibration, STEP_LEVEL, idle)
     exceeds = noise.significant and (pace.ratio > 1) == (noise.ratio > 1)
-    return msgspec.structs.replace(pace, noise=noise, exceeds_noise=exceeds)
+    return replace(pace, noise=noise, exceeds_noise=exceeds)
 
 
 # --- rows -------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def with_noise(
         noise, direction = next(noises, None) if times is not None else None, row.direction
         if noise is not None and direction == "unknown":
             direction = "same" if not noise.significant else "slower" if noise.ratio > 1 else "faster"
-        changes.append(msgspec.structs.replace(row, noise=noise, direction=direction))
+        changes.append(replace(row, noise=noise, direction=direction))
     return tuple(sorted(changes, key=lambda row: (-abs(row.difference_s), row.kind, row.name, place_of(row))))
 
 

@@ -10,9 +10,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.compare.records import Figures, Kind, Match
@@ -108,7 +110,7 @@ def _operators(rows: Iterable[OperatorRow], by_module: bool) -> Iterator[SideRow
 
 def _figures(row: OperatorRow | ModuleRow, **others: Any) -> Figures:
     """The figures of ``row``, but for ``others``."""
-    return msgspec.structs.replace(msgspec.convert(row, Figures, from_attributes=True), **others)
+    return replace(msgspec.convert(row, Figures, from_attributes=True), **others)
 
 
 def _unmodeled(analysis: Analysis) -> Iterator[SideRow]:
@@ -179,15 +181,9 @@ def _efficiency(lower_s: float | None, time_s: float) -> float | None:
 _OPERATOR_KEYS: tuple[tuple[Match, _RowKey], ...] = (
     (
         "same",
-        lambda row: (
-            row.figures.module,
-            row.figures.phase,
-            row.name,
-            row.figures.shapes,
-            row.figures.precision,
-        ),
+        attrgetter("figures.module", "figures.phase", "name", "figures.shapes", "figures.precision"),
     ),
-    ("precision", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes)),
+    ("precision", attrgetter("figures.module", "figures.phase", "name", "figures.shapes")),
     (
         "batch",
         lambda row: (
@@ -197,13 +193,13 @@ _OPERATOR_KEYS: tuple[tuple[Match, _RowKey], ...] = (
             _FIRST_DIMENSION.sub("", row.figures.shapes),
         ),
     ),
-    ("shapes", lambda row: (row.figures.module, row.figures.phase, row.name)),
-    ("module", lambda row: (row.figures.phase, row.name, row.figures.shapes)),
-    ("module", lambda row: (row.name, row.figures.shapes)),
+    ("shapes", attrgetter("figures.module", "figures.phase", "name")),
+    ("module", attrgetter("figures.phase", "name", "figures.shapes")),
+    ("module", attrgetter("name", "figures.shapes")),
 )
 _GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (
-    ("same", lambda row: (row.name, row.figures.reason)),
-    ("name", lambda row: row.name),
+    ("same", attrgetter("name", "figures.reason")),
+    ("name", attrgetter("name")),
 )
 
 

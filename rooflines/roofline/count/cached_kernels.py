@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.compiled.records import Access, CompiledKernel, as_buffer
@@ -94,7 +94,7 @@ def _count(signature: Signature, cached_kernel: CachedKernel) -> CallCount | Non
     if calls is not None and counted.work is not None:
         return counted
     # Without the shapes of every operator, as in files of older versions, the FLOPs are those of the name.
-    access = count_kernel(msgspec.structs.replace(kernel, nodes=()), buffers, ())
+    access = count_kernel(replace(kernel, nodes=()), buffers, ())
     named = _of_name(signature, tensors)
     return (
         None

@@ -11,6 +11,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.errors import (
     OutOfMemoryError,
@@ -409,8 +410,6 @@ def with_rows(
         for path in with_ancestors(module):
             sums[path, name] += figure
     return tuple(
-        msgspec.structs.replace(
-            one, **{name: getattr(one, name) + sums[one.path, name] for name in _OF_MODULES}
-        )
+        replace(one, **{name: getattr(one, name) + sums[one.path, name] for name in _OF_MODULES})
         for one in modules
     )

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceilings, marked, marks_of
 from rooflines.profiler.read.distinct import distinct
@@ -82,7 +82,7 @@ class Judged(NamedTuple):
 def judge_times(run: Run, ceilings: Ceilings | None) -> Judged:
     """What is known of a run without a trace."""
     given = _given(run, ceilings)
-    return Judged(msgspec.structs.replace(given.untraced, usage=usage(run, None, given.roofs)))
+    return Judged(replace(given.untraced, usage=usage(run, None, given.roofs)))
 
 
 class _Given(NamedTuple):
@@ -196,7 +196,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     uncounted = [unmodeled_row(gap, timed) for gap in timed.gaps]
     gaps, place_of_gaps = by_call_site(uncounted, unmodeled, apart=served)
     places = np.concatenate((place, len(operators) + place_of_gaps))
-    coverage = msgspec.structs.replace(_coverage(timed, divided, gaps), lost=lost)
+    coverage = replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(
         given.run,
@@ -205,8 +205,8 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     )
     totals = total(operators, facts, bounded=divided.is_bounded)
     if used is not None and timed.steps:
-        totals = msgspec.structs.replace(totals, energy_j=used.energy_per_step_j)
-    analysis = msgspec.structs.replace(
+        totals = replace(totals, energy_j=used.energy_per_step_j)
+    analysis = replace(
         untraced,
         workload=_workload(facts.workload, operators, coverage),
         memory=_with_allocated(untraced.memory, timed),
@@ -294,9 +294,7 @@ def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: 
     """The workload, for another program in the precision of its matrix work, unless it was given."""
     if recorded.source == "model" or (recorded.source != "trace" and recorded.precision != "fp32"):
         return recorded
-    return msgspec.structs.replace(
-        recorded, precision=traced_precision(operators, coverage.unmodeled) or recorded.precision
-    )
+    return replace(recorded, precision=traced_precision(operators, coverage.unmodeled) or recorded.precision)
 
 
 def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodeled, ...]) -> Coverage:
@@ -385,8 +383,8 @@ def _on_host(
     waits = synchronizations(attribution, traced.causes)
     works = host_work(attribution, traced.causes["host_bound"])
     return (
-        tuple(msgspec.structs.replace(wait, idle_s=wait.idle_s * left) for wait in waits),
-        tuple(msgspec.structs.replace(work, idle_s=work.idle_s * left) for work in works),
+        tuple(replace(wait, idle_s=wait.idle_s * left) for wait in waits),
+        tuple(replace(work, idle_s=work.idle_s * left) for work in works),
     )
 
 
@@ -437,8 +435,8 @@ def _memory(facts: RunFile) -> Memory | None:
     tensors = step.peak_bytes - step.at_peak.overhead
     if tensors > peak:
         return memory
-    parts = msgspec.structs.replace(step.at_peak, overhead=peak - tensors)
-    return msgspec.structs.replace(
+    parts = replace(step.at_peak, overhead=peak - tensors)
+    return replace(
         memory,
         at_peak=parts,
         operator=step.operator,
@@ -452,7 +450,7 @@ def _memory(facts: RunFile) -> Memory | None:
 def _with_allocated(memory: Memory | None, attribution: Attribution) -> Memory | None:
     """``memory`` with what the trace says of it, where the tensors of a step were not followed."""
     traced = None if memory is not None and memory.curve is not None else allocated(attribution)
-    return memory if traced is None else msgspec.structs.replace(memory or Memory(), allocated=traced)
+    return memory if traced is None else replace(memory or Memory(), allocated=traced)
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:

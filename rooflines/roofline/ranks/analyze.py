@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError, UsageError
@@ -120,9 +120,7 @@ def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = 
     if division is not None and division.of == "host" and division.communication_s:
         # Processors exchange from the host, where no kernel shows it.
         exchanged_s = division.communication_s
-        timeline = msgspec.structs.replace(
-            timeline, communication_s=exchanged_s, exposed_communication_s=exchanged_s
-        )
+        timeline = replace(timeline, communication_s=exchanged_s, exposed_communication_s=exchanged_s)
     return RankPart(
         source=shown(source),
         place=trace.rank,
@@ -170,7 +168,7 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     )
     own = {
         rank: [
-            msgspec.structs.replace(
+            replace(
                 one,
                 **{
                     name: saved_s * _factor(part, per)
@@ -182,7 +180,7 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
         ]
         for rank, part in numbered.items()
     }
-    return msgspec.structs.replace(found, findings=find(found, own))
+    return replace(found, findings=find(found, own))
 
 
 def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
@@ -372,7 +370,7 @@ def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Findi
         if one.most_s and saves_s < WORTH * span_s:
             continue
         left_s -= min(saves_s, one.gain_s)
-        found.append(msgspec.structs.replace(one, saves_s=saves_s or None))
+        found.append(replace(one, saves_s=saves_s or None))
     return tuple(found[:MOST])
 
 
@@ -454,7 +452,7 @@ def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterat
         saves_s = sum(one.most_s for one in ranks.values()) / len(own)
         if ranks[most].suggestion.endswith(ALL_RANKS):  # waiting for a rank is not hidden by computation
             saves_s = min(saves_s, max(0.0, job.spread["exposed_communication_s"].mean - waited_s))
-        yield msgspec.structs.replace(
+        yield replace(
             ranks[most],
             saves_s=saves_s or None,
             **{

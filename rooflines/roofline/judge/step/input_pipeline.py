@@ -6,9 +6,9 @@ the traced one. What the loader and the step reach alone says which of the two i
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from rooflines.profiler.records import Loading, RunFile
 from rooflines.roofline.analysis import Analysis, Input, Limit, RareWaits, Rate, StepDivision
@@ -92,12 +92,10 @@ def delayed(found: Input, division: StepDivision) -> Input:
     ``division`` says."""
     wait_s = found.wait_fraction * division.step_s
     if found.delay_s is None or division.of == "host":
-        return msgspec.structs.replace(
-            found, wait_s=wait_s, delay_s=None if found.delay_s is None else wait_s
-        )
+        return replace(found, wait_s=wait_s, delay_s=None if found.delay_s is None else wait_s)
     delay_s = division.data_loading_s or 0.0
     fraction = delay_s / division.step_s if division.step_s else 0.0
-    return msgspec.structs.replace(found, wait_s=wait_s, delay_s=delay_s, delay_fraction=fraction)
+    return replace(found, wait_s=wait_s, delay_s=delay_s, delay_fraction=fraction)
 
 
 def _loader_rate(loading: Loading, told: bool) -> Rate | None:

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
@@ -86,9 +86,9 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
     energies = [device.energy for device in found.devices if device.device in own]
     known = [energy for energy in energies if energy is not None]
     if not steps or not known or len(known) < len(energies):
-        return msgspec.structs.replace(found, own=own)
+        return replace(found, own=own)
     per_step_j = sum(energy.energy_j for energy in known) / steps
-    return msgspec.structs.replace(
+    return replace(
         found,
         own=own,
         energy_per_step_j=per_step_j,
@@ -200,9 +200,7 @@ def _device(
     energy = best if isinstance(best, Energy) else None
     refused = best if isinstance(best, Unresolved) else None
     if refused is not None and refused.needs_s is not None and steps:
-        refused = msgspec.structs.replace(
-            refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps))
-        )
+        refused = replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
     throttled_s, throttled_fraction, throttled = _throttled(taken, window)
     gauges, counted = {}, {}
@@ -480,9 +478,7 @@ def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
     sampled = None
     if samples and window is not None:
         # No pass was timed: the window is that of the samples, to the moment.
-        sampled = msgspec.structs.replace(
-            usage_of(samples, facts.counters, window, fields=facts.fields), window="samples"
-        )
+        sampled = replace(usage_of(samples, facts.counters, window, fields=facts.fields), window="samples")
     return MonitorAnalysis(
         **{name: getattr(facts, name) for name in MonitorFacts.__struct_fields__},
         command=facts.command if facts.show_command and facts.command else None,
