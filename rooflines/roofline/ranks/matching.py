@@ -45,7 +45,10 @@ _ALONE = "only one rank of its group was given"
 _STREAM_ALONE = "no group is recorded, and no other rank has them on the same stream number"
 _PAIRS = "messages between two ranks are not matched"
 
+# Numbers of each rank, such as the places of its calls.
+_OfRanks = dict[int, Int64s]
 _Key: TypeAlias = "tuple[str, str | None, tuple[int, ...] | None, int | None, int | None]"
+_Groups = dict[_Key, _OfRanks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +94,10 @@ def match_collectives(
     return found, left
 
 
-def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64s]]:
+def _by_group(collectives: dict[int, Collectives]) -> _Groups:
     """For every group and kind (and stream, where the group is not noted) the calls of each rank, in
     order."""
-    grouped: dict[_Key, dict[int, Int64s]] = {}
+    grouped: _Groups = {}
     for rank in sorted(collectives):
         own = collectives[rank]
         pairs, which = distinct_rows(own.what, own.stream)
@@ -115,17 +118,17 @@ def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64
     return grouped
 
 
-def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int, Int64s]]:
+def _join_streams(grouped: _Groups) -> _Groups:
     """The same, with one entry for a kind that every rank runs on one stream, where a rank is alone with its
     stream's number.
 
     Ranks number their streams as they make them: those of one group often have the same number, and need not.
     """
-    streams: dict[str, list[dict[int, Int64s]]] = {}
+    streams: dict[str, list[_OfRanks]] = {}
     for key, calls in grouped.items():
         if key[4] is not None:
             streams.setdefault(key[0], []).append(calls)
-    joined: dict[_Key, dict[int, Int64s]] = {}
+    joined: _Groups = {}
     for key, calls in grouped.items():
         several = streams[key[0]] if key[4] is not None else []
         ranks = [rank for own in several for rank in own]
@@ -136,7 +139,7 @@ def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int
     return joined
 
 
-def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -> tuple[Int64s, By, str]:
+def _together(kind: str, of: dict[int, Collectives], calls: _OfRanks) -> tuple[Int64s, By, str]:
     """The calls that are one collective, how that was told, and why the rest is none."""
     nothing = np.empty((0, len(calls)), np.int64)
     counts = {rank: len(own) for rank, own in calls.items()}
@@ -181,9 +184,7 @@ def _uneven(counts: dict[int, int]) -> str:
     )
 
 
-def _ran_together(
-    of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool
-) -> bool:
+def _ran_together(of: dict[int, Collectives], calls: _OfRanks, together: Int64s, *, corrected: bool) -> bool:
     """Whether there is a moment at which each collective ran on all of its ranks."""
     starts, ends = (side_by_side(of, calls, together, name) for name in ("start_ns", "end_ns"))
     if corrected:
@@ -193,7 +194,7 @@ def _ran_together(
     return bool(np.count_nonzero(apart) <= _STRAYS * len(apart))
 
 
-def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s:
+def _by_time(of: dict[int, Collectives], calls: _OfRanks, alike: _OfRanks) -> Int64s:
     """Those alike that end together on all ranks."""
     fewest = min(calls, key=lambda rank: len(calls[rank]))
     ends = {rank: of[rank].end_ns[own] for rank, own in calls.items()}
@@ -203,9 +204,7 @@ def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s], alike: dict[i
     return np.stack([own[positions[:, i]] for i, own in enumerate(calls.values())], axis=1)
 
 
-def _partners(
-    one: int, other: int, alike: dict[int, Int64s], ends: dict[int, Int64s], lasting: dict[int, Int64s]
-) -> Int64s:
+def _partners(one: int, other: int, alike: _OfRanks, ends: _OfRanks, lasting: _OfRanks) -> Int64s:
     """For each call of one rank the position of the other rank's call that ends with it, -1 for none; no call
     is the partner of two."""
     if one == other:
