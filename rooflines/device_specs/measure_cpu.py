@@ -15,7 +15,7 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.measure_torch import cpu_reference, emulated, fits, gemm
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
-from rooflines.device_specs.rounds import Way, ready
+from rooflines.device_specs.rounds import RunAndWork, Way, ready
 from rooflines.kernels.micro import clock, dispatch, fma, ladder, matmul, stream, vectors
 from rooflines.kernels.micro.fma import Variant
 from rooflines.kernels.micro.repeats import Run, Timing
@@ -154,7 +154,7 @@ class _Place(NamedTuple):
     memory: _Memory
     slices: Sequence[Sequence[NDArray[Any]]]
 
-    def segments(self, access: Access, past_caches: bool) -> tuple[Run, float]:
+    def segments(self, access: Access, past_caches: bool) -> RunAndWork:
         """A run whose every call works on the next segments, as many as the access has arrays; its bytes."""
         count = _ARRAYS[access]
         length = len(self.slices[0][0]) // _SEGMENTS
@@ -177,7 +177,7 @@ class _Place(NamedTuple):
 
         return run, 8 * length * len(self.slices) * _TRANSFERS[access]
 
-    def window(self, access: Access, size_bytes: int) -> tuple[Run, float]:
+    def window(self, access: Access, size_bytes: int) -> RunAndWork:
         """A run whose every call is a pass over ``size_bytes`` of all threads together; its bytes.
 
         Each visit takes another place in memory: where a system gives out small pages, how they fall into the
@@ -307,7 +307,7 @@ def _int8(plan: Plan, threads: int) -> None:
         plan.progress("GEMM int8: not available or emulated")
         return
 
-    def make(name: str, shape: matmul.Shape) -> tuple[Run, float]:
+    def make(name: str, shape: matmul.Shape) -> RunAndWork:
         return partial(clock.timed_on_device, device, matmul.int8_products(shape)[name]), matmul.flops(shape)
 
     free = detect.memory_available_bytes()

@@ -31,7 +31,7 @@ from rooflines.device_specs.measure_torch import (
 )
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
-from rooflines.device_specs.rounds import Way
+from rooflines.device_specs.rounds import RunAndWork, Way
 from rooflines.errors import DeviceError, first_line
 from rooflines.kernels.micro import clock, dispatch, transfer
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
@@ -280,7 +280,7 @@ def _kernel_launch(plan: Plan, device: torch.device) -> None:
     """Plan the latency of a kernel among kernels already queued on the device: the time from start to
     start."""
 
-    def graph() -> tuple[Run, float]:
+    def graph() -> RunAndWork:
         return partial(clock.timed_on_device, device, dispatch.launch_graph(device, _LAUNCHES)), _LAUNCHES
 
     detail = f"aten::add_ on one element, {_LAUNCHES} times in a CUDA graph, from start to start"
@@ -307,7 +307,7 @@ def _dispatch(plan: Plan, device: torch.device) -> None:
     """Plan the pace of eager operators, many in a row, so that the host never waits for the device's
     answer."""
 
-    def make() -> tuple[Run, float]:
+    def make() -> RunAndWork:
         tensor = dispatch.smallest_kernel(device)
 
         def run(calls: int) -> Timing:
@@ -363,7 +363,7 @@ def fma(plan: Plan, device: torch.device, precision: Unit) -> None:
     threads = blocks * THREADS
     lanes = 2 if precision == "fp16" else 1
 
-    def make() -> tuple[Run, float]:
+    def make() -> RunAndWork:
         if precision == "fp16":
             values = torch.ones(2 * threads, dtype=torch.float16, device=device).view(torch.int32)
             scale, shift = (np.full(2, number, np.float16).view(np.int32)[0] for number in (0.5, 1.0))
@@ -414,9 +414,7 @@ def streams(plan: Plan, device: torch.device, l2_bytes: int | None, *, full: boo
         plan.figure(*ways.values(), kind="memory", level="HBM", access=access)
 
 
-def _stream(
-    device: torch.device, access: Access, pattern: Pattern, blocks: int, size: int
-) -> tuple[Run, float]:
+def _stream(device: torch.device, access: Access, pattern: Pattern, blocks: int, size: int) -> RunAndWork:
     """The run of one access in one pattern over arrays of ``size`` bytes, and the bytes of one launch."""
     from rooflines.kernels.micro import cuda_stream
 
@@ -441,7 +439,7 @@ def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
     count = torch.cuda.get_device_properties(device).multi_processor_count
     resident = _fill(device, cuda_stream.read_again, cuda_stream.READ_AGAIN, THREADS) // count
 
-    def make(work: WorkingSet) -> tuple[Run, float]:
+    def make(work: WorkingSet) -> RunAndWork:
         source = torch.ones(work.vectors * 4, device=device)
         sums = torch.empty(work.blocks * THREADS, device=device)
         passes = max(1, _L2_BYTES // (work.vectors * 16))
@@ -467,7 +465,7 @@ def shared(plan: Plan, device: torch.device) -> None:
     threads = cuda_stream.SHARED_THREADS
     blocks = _fill(device, cuda_stream.read_shared, cuda_stream.READ_SHARED, threads)
 
-    def make() -> tuple[Run, float]:
+    def make() -> RunAndWork:
         source = torch.ones(cuda_stream.SHARED_VECTORS * 4, device=device)
         sums = torch.empty(blocks * threads, device=device)
         run = _run(device, cuda_stream.read_shared, (blocks, threads), source, sums, _SHARED_PASSES)

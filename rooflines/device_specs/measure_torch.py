@@ -14,11 +14,11 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.nvml import find_gpu, start_nvml
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import EMULATED, Precision
-from rooflines.device_specs.rounds import Way, ready
+from rooflines.device_specs.rounds import RunAndWork, Way, ready
 from rooflines.errors import DeviceError, first_line
 from rooflines.kernels.micro import clock, matmul, transfer
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
-from rooflines.kernels.micro.repeats import Run, Timing
+from rooflines.kernels.micro.repeats import Timing
 from rooflines.kernels.micro.transfer import Access
 from rooflines.kernels.threads import torch_threads
 from rooflines.units import binary_bytes, significant
@@ -59,7 +59,7 @@ def gemm(
     where no other fits. ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one.
     """
 
-    def make(shape: Shape, side: Side) -> tuple[Run, float]:
+    def make(shape: Shape, side: Side) -> RunAndWork:
         with matmul.float32_matmul(precision):
             multiply = matmul.multiplication(shape, precision, device, scaling, side)
 
@@ -179,7 +179,7 @@ def transfers(
         plan.figure(way, kind="memory", level=level, access=access)
 
 
-def transfer_run(device: torch.device, access: Access, size_bytes: int) -> tuple[Run, float]:
+def transfer_run(device: torch.device, access: Access, size_bytes: int) -> RunAndWork:
     """A run of the operator for ``access`` on float32 tensors of ``size_bytes``, and the bytes of one
     call."""
     call, moved = transfer.streaming(access, *transfer.operands(size_bytes, device))
@@ -190,7 +190,7 @@ def cache_reads(plan: Plan, device: torch.device, l2_bytes: int) -> None:
     """Plan the read bandwidth of a GPU's L2 cache."""
     size = l2_bytes // 2 // 4 * 4
 
-    def make() -> tuple[Run, float]:
+    def make() -> RunAndWork:
         call, moved = transfer.repeated_read(torch.ones(size // 4, device=device), 64)
         return partial(clock.timed_on_device, device, call), moved
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from rooflines.device_specs.conditions import Watch
 from rooflines.device_specs.history import HistorySeries, HistorySession, Progress, best_of, broken_laws
 from rooflines.device_specs.records import DISTURBED, Ceiling, Conditions, Source, SourceKind, rate_unit
-from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, Way, summary, take
+from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, RunAndWork, Way, summary, take
 from rooflines.kernels.micro.repeats import Run, Timing, calls_for
 from rooflines.units import si
 
@@ -216,7 +216,7 @@ class Plan:
             note()
         return samples
 
-    def _prepare(self, way: Way) -> tuple[Run, float]:
+    def _prepare(self, way: Way) -> RunAndWork:
         """The run and work of a way, made now or, where operands are kept, the first time."""
         prepared = way.prepared or way.make()
         last = way.renewed and len(way.rounds) % _ROUNDS_IN_PLACE == _ROUNDS_IN_PLACE - 1
