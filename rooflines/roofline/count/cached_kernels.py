@@ -18,6 +18,7 @@ from rooflines.profiler.compiled.records import Access, CompiledKernel, as_buffe
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.count.counts import Counts, Group, Variant
 from rooflines.roofline.count.formulas import CallCount, Work, count
+from rooflines.roofline.count.formulas.arguments import TensorArgs
 from rooflines.roofline.count.formulas.families import texts
 from rooflines.roofline.count.formulas.generated_kernels import (
     ONE_EACH,
@@ -103,7 +104,7 @@ def _count(signature: Signature, cached_kernel: CachedKernel) -> CallCount | Non
     )
 
 
-def _of_name(signature: Signature, tensors: tuple[TensorArg, ...]) -> Work | None:
+def _of_name(signature: Signature, tensors: TensorArgs) -> Work | None:
     """The FLOPs of the operators in a kernel's name; None where it has no work by its name."""
     if signature.args:
         named = count(signature).work
@@ -120,13 +121,11 @@ def _of_name(signature: Signature, tensors: tuple[TensorArg, ...]) -> Work | Non
     )
 
 
-def _accesses(
-    signature: Signature, kernel: CachedKernel
-) -> tuple[tuple[TensorArg, ...], list[Access], list[Access]]:
+def _accesses(signature: Signature, kernel: CachedKernel) -> tuple[TensorArgs, list[Access], list[Access]]:
     """The tensors of a call and what it reads and writes of them; no tensors where the kernel is another
     one."""
     source, fragment = kernel.source, kernel.fragment
-    none: tuple[tuple[TensorArg, ...], list[Access], list[Access]] = ((), [], [])
+    none: tuple[TensorArgs, list[Access], list[Access]] = ((), [], [])
     if source is None:  # C++: the event has no arguments
         if fragment is None or not fragment.results:
             return none
@@ -162,9 +161,7 @@ def _extent(tensor: TensorArg) -> int:
 _REDUCTIONS = frozenset(texts("reduction.reduce"))
 
 
-def _here(
-    kind: str, signature: Signature, results: tuple[TensorArg, ...]
-) -> tuple[Signature, tuple[TensorArg, ...]] | None:
+def _here(kind: str, signature: Signature, results: TensorArgs) -> tuple[Signature, TensorArgs] | None:
     """The part of an operator that a generated kernel of this kind computes: all of it, or the addition of a
     bias; None for nothing.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from rooflines.profiler.read.signature import MISSING, Argument, Signature, TensorArg
+from rooflines.roofline.count.formulas.arguments import Ints
 from rooflines.roofline.count.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.count.formulas.normalization import BATCH_NORM
 from rooflines.roofline.count.formulas.registry import aten
@@ -169,7 +170,7 @@ def broadcast_operand(call: Signature, forward: Signature) -> Evidence | None:
     )
 
 
-def _reduces(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
+def _reduces(operand: Ints, result: Ints) -> bool:
     """Whether ``result`` is ``operand`` with some dimensions reduced, which are 1 then or gone."""
     if len(operand) == len(result):
         return all(after in (before, 1) for before, after in zip(operand, result, strict=True))

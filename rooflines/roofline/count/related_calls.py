@@ -26,6 +26,7 @@ from rooflines.profiler.tree.tree import Calls, is_backward_node
 from rooflines.roofline.count import pair_rules
 from rooflines.roofline.count.counts import Counts, Group, Variant, places_of
 from rooflines.roofline.count.formulas import count
+from rooflines.roofline.count.formulas.arguments import Ints
 from rooflines.roofline.count.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.count.formulas.normalization import BATCH_NORM
 from rooflines.roofline.count.formulas.registry import aten
@@ -509,13 +510,13 @@ class GradientConsumers:
         # The first node at or after each one that is not a leaf.
         others = np.append(np.where(self._leaf, _NEVER, self._start), _NEVER)
         self._other = np.minimum.accumulate(others[::-1])[::-1]
-        self._codes: dict[tuple[int, ...], list[int]] = {}
+        self._codes: dict[Ints, list[int]] = {}
         for code in distinct(self._signature)[0].tolist():
             for shape in {tensor.shape for tensor in trace.signatures[code].tensors} if code >= 0 else ():
                 self._codes.setdefault(shape, []).append(code)
-        self._known: dict[tuple[int, ...], tuple[Int64s, Int64s, Int64s]] = {}
+        self._known: dict[Ints, tuple[Int64s, Int64s, Int64s]] = {}
 
-    def after(self, shape: tuple[int, ...], times_ns: Int64s, numbers: Int64s) -> Mask:
+    def after(self, shape: Ints, times_ns: Int64s, numbers: Int64s) -> Mask:
         """Whether a gradient of this shape went, after these times, to a leaf before any other node, or to a
         node of a number below these."""
         starts, least, leaves = self._of(shape)
@@ -523,7 +524,7 @@ class GradientConsumers:
         following = leaves[np.searchsorted(leaves[:-1], times_ns)]
         return found | (following < self._other[np.searchsorted(self._start, times_ns)])
 
-    def _of(self, shape: tuple[int, ...]) -> tuple[Int64s, Int64s, Int64s]:
+    def _of(self, shape: Ints) -> tuple[Int64s, Int64s, Int64s]:
         """The starts of the nodes that take it, the smallest number from each of them on, and the starts of
         the leaves among them."""
         if shape not in self._known:

@@ -20,6 +20,8 @@ from rooflines.profiler.read.signature import (
     TensorArg,
 )
 
+Ints = tuple[int, ...]
+TensorArgs = tuple[TensorArg, ...]
 _LONGEST_WALK = 1 << 20
 
 
@@ -96,7 +98,7 @@ class Arguments:
         found = self.signature.arg(self._fields[name][0])
         return found if isinstance(found, TensorArg) else None
 
-    def tensors(self, name: str) -> tuple[TensorArg, ...]:
+    def tensors(self, name: str) -> TensorArgs:
         """The tensors of a list argument, or of a list of lists, perhaps none."""
         found = self.value(name, absent=())
         return tuple(_flat(found)) if isinstance(found, tuple) else ()
@@ -108,7 +110,7 @@ class Arguments:
             raise NotCounted(f"argument '{name}' not recorded")
         return found
 
-    def integers(self, name: str, rank: int, absent: int | None = None) -> tuple[int, ...]:
+    def integers(self, name: str, rank: int, absent: int | None = None) -> Ints:
         """``rank`` integers; a single one applies to all."""
         found = self.value(name, absent=MISSING if absent is None else absent)
         if isinstance(found, int):
@@ -121,7 +123,7 @@ class Arguments:
             return found if len(found) == rank else found * rank
         raise NotCounted(f"argument '{name}' not recorded")
 
-    def sizes(self, name: str) -> tuple[int, ...]:
+    def sizes(self, name: str) -> Ints:
         """A list of integers of any length."""
         found = self.value(name)
         if isinstance(found, tuple) and all(isinstance(item, int) for item in found):
@@ -205,7 +207,7 @@ def share(tensors: Iterable[TensorArg | None], experts: int, rows: int) -> int:
     )
 
 
-def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+def broadcast(shapes: Iterable[Ints]) -> Ints:
     """The shape of an element-wise result: dimensions aligned at the right, 1 stretched."""
     out: list[int] = []
     for shape in shapes:

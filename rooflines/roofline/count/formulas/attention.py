@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from rooflines.profiler.read.signature import Argument, Signature
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import Arguments, Ints, NotCounted, size, size_of, written
 from rooflines.roofline.count.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM
 from rooflines.roofline.count.formulas.lengths import Lengths, packed_lengths, pairs, recorded_lengths
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
@@ -38,7 +38,7 @@ class Attention:
     pairs: int
     query_depth: int
     value_depth: int
-    rows: tuple[int, ...] = ()
+    rows: Ints = ()
     assumption: str = ""
 
     @property
@@ -114,7 +114,7 @@ def _sizes(args: Arguments, hints: Hints, backend: Backend) -> Attention:
         raise NotCounted("query and key differ in dimensions")
     bounds = sight(args, backend.lower_right)
     if args.optional("cum_q") is not None or args.optional("cum_k") is not None:  # [total, h, d]
-        rows: tuple[int, ...] = (query.shape[-2], query.shape[-3])
+        rows: Ints = (query.shape[-2], query.shape[-3])
         lengths = _packed(args, hints, *bounds)
         return Attention(
             query.shape[-2] * lengths.pairs(*bounds),
@@ -150,7 +150,7 @@ def has_dropout(args: Arguments) -> bool:
     return isinstance(value, int | float) and value > 0
 
 
-def _kept(args: Arguments, backend: Backend, rows: tuple[int, ...]) -> int:
+def _kept(args: Arguments, backend: Backend, rows: Ints) -> int:
     """Bytes that a forward leaves for its backward: one number a row, float32 or wider, and the state of the
     random numbers."""
     if backend.state is None:

@@ -10,6 +10,7 @@ from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
     Arguments,
     Dispatches,
+    Ints,
     NotCounted,
     distinct,
     size,
@@ -79,9 +80,9 @@ class Convolution:
     batch: int
     in_channels: int
     out_channels: int
-    in_spatial: tuple[int, ...]
-    out_spatial: tuple[int, ...]
-    touched_spatial: tuple[int, ...]
+    in_spatial: Ints
+    out_spatial: Ints
+    touched_spatial: Ints
     macs: int
 
     @property
@@ -102,7 +103,7 @@ def sizes(
     inputs: TensorArg,
     weight: TensorArg,
     transposed: bool,
-    output: tuple[int, ...] | None = None,
+    output: Ints | None = None,
 ) -> Convolution:
     """The convolution of these tensors that the arguments (``stride``, ``padding``...) describe; where they
     were not recorded, the one that makes an ``output`` of this shape.
@@ -149,7 +150,7 @@ def sizes(
     return Convolution(batch, in_channels, out_channels, in_spatial, out_spatial, covered, macs)
 
 
-def _check_output(inputs: TensorArg, weight: TensorArg, output: tuple[int, ...], transposed: bool) -> None:
+def _check_output(inputs: TensorArg, weight: TensorArg, output: Ints, transposed: bool) -> None:
     rank = len(weight.shape) - 2
     channels_in, channels_out = inputs.shape[-rank - 1], output[-rank - 1]
     if len(output) != len(inputs.shape) or output[: -rank - 1] != inputs.shape[: -rank - 1]:
@@ -159,9 +160,7 @@ def _check_output(inputs: TensorArg, weight: TensorArg, output: tuple[int, ...],
         raise NotCounted("the shape of the output does not fit the weight")
 
 
-def _is_transposed(
-    args: Arguments, inputs: TensorArg, weight: TensorArg, output: tuple[int, ...] | None
-) -> bool:
+def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output: Ints | None) -> bool:
     """The flag; where it was not recorded, what the channels of the output say: a plain weight is [out, in /
     groups, k...], a transposed one [in, out / groups, k...]. Where both fit they are as much work if input
     and output are of one size."""

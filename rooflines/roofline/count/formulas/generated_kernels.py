@@ -22,9 +22,9 @@ from itertools import accumulate
 from math import prod
 from operator import mul
 
-from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import NotCounted, distinct, floating, size_of
+from rooflines.roofline.count.formulas.arguments import NotCounted, TensorArgs, distinct, floating, size_of
 from rooflines.roofline.count.formulas.families import texts
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.count.formulas.registry import words
@@ -194,7 +194,7 @@ def work_of(signature: Signature) -> Work:
     return _looped(parsed, tensors, axes)
 
 
-def _axes(sizes: list[int], tensors: tuple[TensorArg, ...]) -> list[int]:
+def _axes(sizes: list[int], tensors: TensorArgs) -> list[int]:
     """The iterations along each axis: the last of ``sizes``, which begin with the sizes of dynamic shapes, if
     there are any."""
     elements = {tensor.numel for tensor in tensors}
@@ -206,7 +206,7 @@ def _axes(sizes: list[int], tensors: tuple[TensorArg, ...]) -> list[int]:
     return sizes
 
 
-def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[int]) -> Work:
+def _looped(parsed: GeneratedName, tensors: TensorArgs, axes: list[int]) -> Work:
     points = prod(axes)
     # What a kernel can write: an element for each point, of a reduction also one for each point of the outer
     # axes.
@@ -265,7 +265,7 @@ def _reads_all(parsed: GeneratedName, elements: int, points: int) -> bool:
     return gated or bool(_POOLS & set(parsed.operators))
 
 
-def _is_operand(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> bool:
+def _is_operand(parsed: GeneratedName, tensors: TensorArgs) -> bool:
     """Whether the last argument is read: a bias, or the result of a matrix product, a matrix where the kernel
     works on the view of it that the first argument has."""
     first, last = tensors[0], tensors[-1]
@@ -279,7 +279,7 @@ def _is_operand(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> bool:
     return viewed and bool(_RENAMED & set(parsed.operators))
 
 
-def _template(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> Work:
+def _template(parsed: GeneratedName, tensors: TensorArgs) -> Work:
     """A matrix product from a template, [.., m, k] and [.., k, n] first and [.., m, n] last, with what is
     fused behind it."""
     if not set(_PRODUCTS) & set(parsed.operators) or len(tensors) < 3:

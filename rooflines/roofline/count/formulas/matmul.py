@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
+from rooflines.roofline.count.formulas.arguments import Arguments, Ints, NotCounted, broadcast, size, size_of
 from rooflines.roofline.count.formulas.costs import (
     COMPLEX_ADD,
     COMPLEX_MULTIPLY,
@@ -73,7 +73,7 @@ def product_flops(batch: int, m: int, k: int, n: int, dtype: str = "float32") ->
     return multiply_add_flops(dtype) * batch * m * k * n
 
 
-def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
+def product(left: TensorArg, right: TensorArg) -> tuple[int, Ints]:
     """FLOPs and result shape of ``left @ right`` by the rule of torch.matmul: vectors gain a dimension,
     batches broadcast."""
     _refuse_sparse(left, right)
@@ -246,9 +246,7 @@ def products_of_lists(signature: Signature) -> Work:
     return sum(map(product_work, lefts, rights), Work())
 
 
-def grouped_product(
-    left: TensorArg, right: TensorArg, offsets: TensorArg | None
-) -> tuple[int, tuple[int, ...]]:
+def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None) -> tuple[int, Ints]:
     """FLOPs and result shape of a grouped product, whose groups share the tensors' rows, columns or inner
     dimension.
 
@@ -261,7 +259,7 @@ def grouped_product(
         raise NotCounted("shape of 'offs' not recorded")
     groups = offsets.numel
     if len(left.shape) == 2 and len(right.shape) == 3:  # rows: [sum m, k] @ [g, k, n] -> [sum m, n]
-        shape: tuple[int, ...] = (left.shape[0], right.shape[-1])
+        shape: Ints = (left.shape[0], right.shape[-1])
     elif len(left.shape) == 3:  # columns: [g, m, k] @ [k, sum n] -> [m, sum n]
         shape = (left.shape[1], right.shape[-1])
     else:  # inner dimension: [m, sum k] @ [sum k, n] -> [g, m, n]
@@ -307,7 +305,7 @@ def trilinear(signature: Signature) -> Work:
     )
 
 
-def _with_ones(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def _with_ones(shape: Ints, axes: Ints) -> Ints:
     extents = list(shape)
     for axis in sorted(axes):
         extents.insert(axis, 1)

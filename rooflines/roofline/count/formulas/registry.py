@@ -13,7 +13,7 @@ from typing import Literal
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import shapes
-from rooflines.roofline.count.formulas.arguments import Dispatches, NotCounted, written
+from rooflines.roofline.count.formulas.arguments import Dispatches, NotCounted, TensorArgs, written
 from rooflines.roofline.count.formulas.families import is_torchs
 from rooflines.roofline.count.formulas.lengths import Sequences
 from rooflines.roofline.count.formulas.record import Work
@@ -44,13 +44,13 @@ class Hints:
     ``parameter_dtype`` their dtype. ``sequences`` are the lengths of the packed sequences of a server's step.
     """
 
-    outputs: tuple[TensorArg, ...] | None = None
+    outputs: TensorArgs | None = None
     output_bytes: int | None = None
     parameter_elements: int | None = None
     parameter_dtype: str = "float32"
     sequences: Sequences | None = None
 
-    def results(self, signature: Signature) -> tuple[TensorArg, ...]:
+    def results(self, signature: Signature) -> TensorArgs:
         """The tensors that the call returns: as recorded, else as torch's own shape inference has them;
         raises NotCounted."""
         found = self.outputs if self.outputs is not None else shapes.infer(signature)
@@ -58,7 +58,7 @@ class Hints:
             raise NotCounted("output shapes not known")
         return found
 
-    def left_out(self) -> tuple[TensorArg, ...]:
+    def left_out(self) -> TensorArgs:
         """A list that the trace left out, as long as the parameters that the call updates together; empty
         where that is not known."""
         return (
@@ -67,7 +67,7 @@ class Hints:
             else (TensorArg((self.parameter_elements,), self.parameter_dtype),)
         )
 
-    def recorded_results(self) -> tuple[TensorArg, ...]:
+    def recorded_results(self) -> TensorArgs:
         """The tensors that the call returned; raises Dispatches where they were not recorded."""
         if not self.outputs:
             raise Dispatches

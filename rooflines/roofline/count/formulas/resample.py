@@ -12,7 +12,7 @@ from math import floor, prod
 
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, distinct, size, size_of
+from rooflines.roofline.count.formulas.arguments import Arguments, Ints, NotCounted, distinct, size, size_of
 from rooflines.roofline.count.formulas.convolution import output_size, touched
 from rooflines.roofline.count.formulas.copies import moved
 from rooflines.roofline.count.formulas.record import Work, precision_of
@@ -64,7 +64,7 @@ def _antialiased(extent: int, out: int, scale: float, reach: float) -> tuple[int
     return read, sum(stop - start for start, stop in bounds)
 
 
-def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, int]:
+def _axes(args: Arguments, kind: str, spatial: Ints, out: Ints) -> tuple[int, int]:
     """The input positions of a plane that are reached, and the taps over all its results."""
     aligned = bool(args.given("align_corners"))
     given = [args.given(f"factor{axis}") for axis in range(len(spatial))]
@@ -79,7 +79,7 @@ def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, 
 _FACTORS = "factor0=None factor1=None factor2=None"
 
 
-def _resampled_shape(spatial: tuple[int, ...], args: Arguments) -> tuple[int, ...]:
+def _resampled_shape(spatial: Ints, args: Arguments) -> Ints:
     """The new spatial sizes, given as such or as factors in the argument after them."""
     if args.value("output_size") is not None:
         return args.integers("output_size", len(spatial))

@@ -21,7 +21,9 @@ from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import (
     Arguments,
+    Ints,
     NotCounted,
+    TensorArgs,
     broadcast,
     floating,
     selected,
@@ -122,7 +124,7 @@ class Tensors:
         return self.dtype.startswith("complex")
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Ints:
         return self.tensors[0].shape if self.tensors else ()
 
     @property
@@ -167,7 +169,7 @@ def _batches(*sources: Tensors) -> int:
     return prod(broadcast(source.shape[:-2] for source in sources))
 
 
-def _volume(extents: tuple[int, ...], rank: int) -> int:
+def _volume(extents: Ints, rank: int) -> int:
     """The product of ``rank`` extents; a single one applies to all."""
     if len(extents) not in (1, rank):
         raise NotCounted("invalid size")
@@ -271,7 +273,7 @@ class _Names(dict[str, Any]):
         return (number,) if kind in ("*", "+") else number
 
 
-def _extents(dims: tuple[str, ...], shape: tuple[int, ...], known: dict[str, Any]) -> dict[str, int]:
+def _extents(dims: tuple[str, ...], shape: Ints, known: dict[str, Any]) -> dict[str, int]:
     """The names of dimensions that are not ``known``, of which one may stand for several; raises NotCounted
     for another rank, and where known ones differ."""
     many = next((index for index, name in enumerate(dims) if name.startswith("*")), None)
@@ -309,7 +311,7 @@ def steps_of(where: str) -> tuple[tuple[str, str], ...]:
     return tuple((name.strip(), expression) for name, _, expression in steps)
 
 
-def _tensors(args: Arguments, field: _Field, hints: Hints) -> tuple[TensorArg, ...]:
+def _tensors(args: Arguments, field: _Field, hints: Hints) -> TensorArgs:
     if field.kind in ("?", "*", "+"):
         found = args.optional(field.name)
         several = args.tensors(field.name) if found is None and field.kind != "?" else ()
@@ -326,7 +328,7 @@ def row_work(signature: Signature, row: FormulaRow, hints: Hints | None = None) 
     plain, fields = parse(row.schema)
     args, hints = Arguments(signature, plain), hints or Hints()
     names = _Names(args, hints, {field.name: field.kind for field in fields})
-    tensors: dict[str, tuple[TensorArg, ...]] = {}
+    tensors: dict[str, TensorArgs] = {}
     for one in fields:
         if not one.verb:
             if one.dims:
@@ -389,9 +391,7 @@ def function_work(signature: Signature, row: FormulaRow, hints: Hints | None = N
     )
 
 
-def _in_order(
-    fields: tuple[_Field, ...], tensors: tuple[TensorArg, ...]
-) -> Iterator[TensorArg | tuple[TensorArg, ...] | None]:
+def _in_order(fields: tuple[_Field, ...], tensors: TensorArgs) -> Iterator[TensorArg | TensorArgs | None]:
     """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit
     the next tensor."""
     left, sizes = list(tensors), dict[str, int]()
@@ -411,7 +411,7 @@ def _in_order(
 def _precision(
     row: FormulaRow,
     args: Arguments,
-    tensors: dict[str, tuple[TensorArg, ...]],
+    tensors: dict[str, TensorArgs],
     verbs: Mapping[str, str],
     names: _Names,
 ) -> str | None:

@@ -20,7 +20,7 @@ from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import NotCounted, size
 from rooflines.roofline.count.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
-from rooflines.roofline.count.formulas.kernels import Launch
+from rooflines.roofline.count.formulas.kernels import Launch, LaunchWork
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
 CATEGORY = "moe"
@@ -35,7 +35,7 @@ _ALL_HERE = "every expert is on this device"
 _BOOKKEEPING = "it writes every small integer tensor allocated before it"
 
 
-def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def work(launch: Launch) -> LaunchWork:
     """The work of one of these kernels."""
     if launch.kernel.startswith("bmm_"):
         return _product(launch)
@@ -48,7 +48,7 @@ def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     raise NotCounted("no formula for this kernel of the mixture of experts")
 
 
-def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _product(launch: Launch) -> LaunchWork:
     """The product of the rows of all tokens and their experts' weights; padding is not counted."""
     found = _NAME.match(launch.kernel)
     if found is None:
@@ -104,7 +104,7 @@ def _results(launch: Launch, rows: int) -> tuple[TensorArg, TensorArg]:
     return found[-2], found[-1]
 
 
-def _quantize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _quantize(launch: Launch) -> LaunchWork:
     """Values and scales are allocated just before the launch: the largest of a block, a division, then the
     conversion."""
     inputs, results = launch.wrapped(0), launch.allocated[-2:]
@@ -118,14 +118,14 @@ def _quantize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     )
 
 
-def _routing(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _routing(launch: Launch) -> LaunchWork:
     """Reads a score for each pair of token and expert; each of the kernels handles a part of the integers."""
     scores = launch.wrapped(1)
     integers = [one for one in launch.allocated if one.dtype == "int32"]
     return (scores,), Work(bytes_read=size(scores), bytes_written=size(*integers), assumption=_BOOKKEEPING)
 
 
-def _finalize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _finalize(launch: Launch) -> LaunchWork:
     """[padded rows, hidden] -> [tokens, hidden]: the rows of a token with its weights, multiplied and added;
     padding is not read."""
     tokens = launch.wrapped(0).shape[0]

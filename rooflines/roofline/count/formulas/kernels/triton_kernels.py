@@ -20,7 +20,7 @@ from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import NotCounted, floating, size
 from rooflines.roofline.count.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
-from rooflines.roofline.count.formulas.kernels import Launch, allocations
+from rooflines.roofline.count.formulas.kernels import Launch, LaunchWork, allocations
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
 CATEGORY = "moe"
@@ -33,14 +33,14 @@ _SWIGLU = costs.SIGMOID + 6  # two clamps, alpha * x, the sigmoid, two products,
 _WHOLE = "it reads the arguments of the operator around it and writes all that this allocated"
 
 
-def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def work(launch: Launch) -> LaunchWork:
     """The work of one of these kernels."""
     if launch.kernel.startswith("_finalize"):
         return _finalize(launch)
     return _product(launch) if launch.kernel.startswith(("_matmul", "_p_matmul")) else _bookkeeping(launch)
 
 
-def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _product(launch: Launch) -> LaunchWork:
     """The product of the gathered rows and their experts' weights."""
     found = _NAME.match(launch.kernel)
     if found is None:
@@ -90,7 +90,7 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     )
 
 
-def _bookkeeping(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _bookkeeping(launch: Launch) -> LaunchWork:
     """At most the tensors around the launch; each of these kernels handles a part of them."""
     if launch.operator is None or not launch.operator.tensors:
         raise NotCounted("the tensors of the operator around the kernel are not recorded")
@@ -100,7 +100,7 @@ def _bookkeeping(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     )
 
 
-def _finalize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _finalize(launch: Launch) -> LaunchWork:
     """[.., rows, n] -> [tokens, n]: the rows of a token added."""
     tokens = launch.wrapped(0).shape[0]
     partial = next((one for one in reversed(launch.allocated) if len(one.shape) >= 3), None)
