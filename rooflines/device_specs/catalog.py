@@ -128,9 +128,11 @@ def matching(device_name: str, facts: SheetFacts | None = None) -> tuple[Match, 
     parsed = names.parse(device_name)
     own: Callable[[str], tuple[Sheet, ...]] = functools.partial(_named, user_sheets())
     for user, named in ((True, own), (False, _ours_named)):
-        found, memory_gb = named(parsed.text), None
+        found = named(parsed.text)
+        memory_gb = None
         if not found and (shorter := names.without_memory(parsed.text)):
-            found, memory_gb = named(shorter[0]), shorter[1]
+            found = named(shorter[0])
+            memory_gb = shorter[1]
         # a size at the end of a name, if there is one, is that of the device's memory
         sized = [sheet for sheet in found if memory_gb is None or sheet.memory.capacity_gb == memory_gb]
         fitting = tuple(
@@ -354,7 +356,8 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
                 rate, value, Source(kind=_source(True, user), detail=f"{detail}; {sheet.cited(rate)}")
             )
         )
-    memory, detail = sheet.memory, sheet.cited(sheet.memory)
+    memory = sheet.memory
+    detail = sheet.cited(sheet.memory)
     bandwidth = memory.bytes_per_second
     if chips > 1:
         detail = f"{chips} chips x {si(bandwidth, 'B/s')}; {detail}"
@@ -373,9 +376,13 @@ def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
     """From the host to the device and back, of a GPU with its own bus or link to the host."""
     bus, link = sheet.pcie, sheet.host_link
     if link is not None:
-        value, derived, detail = link.bytes_per_second, False, f"{link.technology}; {sheet.cited(link)}"
+        value = link.bytes_per_second
+        derived = False
+        detail = f"{link.technology}; {sheet.cited(link)}"
     elif bus is not None and bus.to_host and sheet.kind != "cpu":
-        value, derived, detail = bus.bytes_per_second, True, f"{bus.words()}; {sheet.cited(bus)}"
+        value = bus.bytes_per_second
+        derived = True
+        detail = f"{bus.words()}; {sheet.cited(bus)}"
     else:
         return []
     source = Source(kind=_source(derived, user), detail=detail)

@@ -147,7 +147,8 @@ def derive_gpu(
     """
     if names.parse(name).mig:
         raise UsageError(f"{name!r} is a MIG slice of a GPU.", hint="Use derive_mig with the whole device.")
-    units, origin = f"{multiprocessors} SM", f"compute capability {'.'.join(map(str, compute_capability))}"
+    units = f"{multiprocessors} SM"
+    origin = f"compute capability {'.'.join(map(str, compute_capability))}"
     rates = gpu_rates(name, compute_capability)
     found = [
         _rate(rate, units, multiprocessors, clock_hz, origin, "the driver's highest clock") for rate in rates
@@ -244,9 +245,11 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
         family == 25 or (family == 26 and any(low <= number <= high for low, high in _ZEN_5_MOBILE))
     )
     if "avx512f" in isa:
-        fp32, with_isa = (32 if narrow else 64), "avx512f"
+        fp32 = 32 if narrow else 64
+        with_isa = "avx512f"
     elif "fma" in isa:
-        fp32, with_isa = (16 if family == 23 and number < _ZEN_2 else 32), "fma"
+        fp32 = 16 if family == 23 and number < _ZEN_2 else 32
+        with_isa = "fma"
     elif "avx" in isa:
         fp32, with_isa = 16, "avx"
     else:

@@ -95,7 +95,8 @@ def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: s
     lanes = fma.lanes(dtype, kernel)
     # a page for each thread's values: stores of one thread never touch another thread's cache lines
     values = [np.ones(max(lanes, 4096), dtype=dtype)[:lanes] for _ in range(team.size)]
-    scale, shift = dtype(0.5), dtype(1.0)
+    scale = dtype(0.5)
+    shift = dtype(1.0)
 
     def run(thousands: int) -> Timing:
         return team.run([partial(fma.KERNELS[kernel], own, scale, shift, 1000 * thousands) for own in values])
@@ -163,7 +164,8 @@ class _Place(NamedTuple):
 
         def walk(own: Sequence[NDArray[Any]], first: int, calls: int) -> None:
             for call in range(calls):
-                array, start = own[call % turns], first + call // turns * count
+                array = own[call % turns]
+                start = first + call // turns * count
                 parts = [
                     array[length * number : length * (number + 1)]
                     for number in ((start + n) % _SEGMENTS for n in range(count))
@@ -183,7 +185,8 @@ class _Place(NamedTuple):
         Each visit takes another place in memory: where a system gives out small pages, how they fall into the
         sets of a cache is luck.
         """
-        count, step = _ARRAYS[access], stream.granule()
+        count = _ARRAYS[access]
+        step = stream.granule()
         whole = len(self.slices[0][0])
         length = min(_whole(size_bytes // 8 // count // self.team.size, step), _whole(whole // count, step))
         kernel, scalars = _kernel(access, False)
@@ -284,7 +287,8 @@ def _check_caches(plan: Plan, team: Team) -> None:
     points = ladder.curve(team, 2 * caches[-1][1])
     for reach in ladder.reaches(points, caches):
         if reach.contradicts and reach.reach_bytes is not None:
-            ends, stated = binary_bytes(reach.reach_bytes), binary_bytes(reach.stated_bytes)
+            ends = binary_bytes(reach.reach_bytes)
+            stated = binary_bytes(reach.stated_bytes)
             plan.notes[reach.level] = f", but reads slow down beyond {ends}, not {stated} as stated"
             plan.progress(f"{reach.level}{plan.notes[reach.level]}")
 

@@ -119,7 +119,9 @@ def _figures(
     """
     from rooflines.kernels.micro.cuda_stream import array_bytes
 
-    nvidia, l2_bytes, why_not = torch.version.hip is None, facts.l2_bytes, unusable(device)
+    nvidia = torch.version.hip is None
+    l2_bytes = facts.l2_bytes
+    why_not = unusable(device)
     if not why_not:
         yield "HBM", partial(streams, plan, device, l2_bytes, full=full)
         if l2_bytes:
@@ -373,7 +375,8 @@ def fma(plan: Plan, device: torch.device, precision: Unit) -> None:
                 "fp64": (torch.float64, np.float64),
             }[precision]
             values = torch.ones(threads, dtype=torch_type, device=device)
-            scale, shift = numpy_type(0.5), numpy_type(1.0)
+            scale = numpy_type(0.5)
+            shift = numpy_type(1.0)
         work = cuda_fma.flops(threads, _FMA_ITERATIONS, lanes)
         return _run(device, kernel, (blocks, THREADS), values, scale, shift, _FMA_ITERATIONS), work
 

@@ -80,7 +80,9 @@ def gemm(
             narrow = device.type == "cpu" and precision in ("bf16", "fp16")
             if narrow and emulated(small, multiply, cpu_reference(small)):
                 plan.progress(f"{what}: emulated")
-                variant, shapes, transposed = EMULATED, (small,), ()
+                variant = EMULATED
+                shapes = (small,)
+                transposed = ()
             rate = matmul.flops(small) / quickest(device, multiply)
     except (
         RuntimeError,

@@ -291,7 +291,8 @@ class Plan:
     def _hold(self, figure: PlannedFigure, duration_s: float) -> None:
         """Hold a main rate of arithmetic or of the outermost memory for ``duration_s`` seconds, and keep what
         is left of it."""
-        fields, leader = figure.fields, figure.leader()
+        fields = figure.fields
+        leader = figure.leader()
         rate = fields["kind"] == "compute" or (
             fields["kind"] == "memory" and not fields.get("capacity_bytes")
         )
@@ -309,7 +310,8 @@ class Plan:
             detail += f", {DISTURBED}: {self.disturbed_by}"
         spread = statistics.stdev(rates) / statistics.mean(rates) if len(rates) > 1 else 0.0
         fields = fields | {"variant": "sustained"}
-        value, source = statistics.median(rates), self._source(detail)
+        value = statistics.median(rates)
+        source = self._source(detail)
         self.keep(Ceiling(value=value, spread=spread, conditions=conditions, source=source, **fields))
 
     def _sustained(self, run: Run, work: float, duration_s: float) -> tuple[list[float], Conditions | None]:

@@ -204,7 +204,8 @@ class PlannedFigure:
     def drop_slow_ways(self) -> None:
         """Stop trying ways that were clearly behind in two quiet rounds: one disturbed round must not choose
         for good."""
-        leader, found = self.leader(), self.summed_up()
+        leader = self.leader()
+        found = self.summed_up()
         if found is None:
             return
         for way in self.tried():
@@ -253,7 +254,8 @@ def take(
     number, elapsed = 0, 0.0
     while number < _LEAST_ROUNDS or elapsed < (_PLANNED if number >= ROUNDS else 1.0) * seconds:
         go(figures)
-        number, elapsed = number + 1, clock() - begin
+        number += 1
+        elapsed = clock() - begin
     while (started := clock()) - begin < seconds:
         in_doubt = suspects()
         chosen = [

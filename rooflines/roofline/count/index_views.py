@@ -41,11 +41,13 @@ def from_index_views(counts: Counts) -> Iterator[Group]:
         return
     parts = np.flatnonzero(named((_VIEW, _INDEX, _MASK)) & (calls.parent >= 0))
     outer = calls.parent[parts]
-    parts, outer = parts[wanted[outer]], outer[wanted[outer]]
+    parts = parts[wanted[outer]]
+    outer = outer[wanted[outer]]
     puts = named(_PUTS)
     found: dict[Ints, list[int]] = {}
     for event, places in places_of(outer):
-        inside, around = host.signature[parts[places]].tolist(), int(calls.parent[event])
+        inside = host.signature[parts[places]].tolist()
+        around = int(calls.parent[event])
         for call in (event, around) if around >= 0 and puts[around] else (event,):
             found.setdefault((int(host.signature[call]), *inside), []).append(call)
     for (code, *codes), ours in found.items():

@@ -274,10 +274,8 @@ def record_network(name: str, options: PointOptions, *, memory: bool = False) ->
                 raise
             reason = _why_real(error)
         # Parameters, in training with gradients and momentum.
-        needed, free = (
-            building.parameter_bytes * (3 if options.mode == "training" else 1),
-            psutil.virtual_memory().available,
-        )
+        needed = building.parameter_bytes * (3 if options.mode == "training" else 1)
+        free = psutil.virtual_memory().available
         if needed > free:
             if faked is not None:
                 return faked
@@ -385,7 +383,8 @@ def summarize(recording: StepCalls) -> Count:
         modules.setdefault(
             module.path, ModuleCount(path=module.path, type=module.type, calls=calls, depth=depth)
         )
-    working, unknown = sum(row.calls for row in rows), sum(row.calls for row in rows if row.kind == "unknown")
+    working = sum(row.calls for row in rows)
+    unknown = sum(row.calls for row in rows if row.kind == "unknown")
     return Count.of(
         rows,
         modules=with_rows(modules.values(), inside),

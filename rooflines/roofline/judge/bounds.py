@@ -194,7 +194,8 @@ def judge(row: TimeRow, ceilings: Ceilings | None, precision: str | None) -> Jud
 
 
 def _judged(row: TimeRow, ceilings: Ceilings | None, precision: str | None) -> Judgment:
-    time_s, work = row.time_ns / 1e9, row.count.work
+    time_s = row.time_ns / 1e9
+    work = row.count.work
     # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
     communicates = row.count.category == "communication"
     works = work is not None and bool(work.flops or work.bytes)
@@ -250,7 +251,8 @@ def _transferred(
 ) -> Judgment:
     """A row of ``copies`` between host and device. Without work (``item``) a number crosses, whose bytes take
     no time."""
-    time_s, work = row.time_ns / 1e9, row.count.work if row.count.category == "copy" else None
+    time_s = row.time_ns / 1e9
+    work = row.count.work if row.count.category == "copy" else None
     # What it reads is on one side of the link, what it writes on the other; dtypes may be converted on either
     # side.
     size = min(work.bytes_read, work.bytes_written) if work is not None else None

@@ -98,7 +98,9 @@ class _Given(NamedTuple):
 
 
 def _given(run: Run, ceilings: Ceilings | None) -> _Given:
-    facts, quiet, roofs = run.facts, quiet_steps(run), ceilings or run.facts.ceilings
+    facts = run.facts
+    quiet = quiet_steps(run)
+    roofs = ceilings or run.facts.ceilings
     steps = (
         summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced)
         if facts.steps

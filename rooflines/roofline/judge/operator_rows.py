@@ -118,7 +118,8 @@ def _judged_precision(row: TimeRow, facts: RunFile, ceilings: Ceilings | None) -
     Torch allows TF32 in cuDNN by default, on every device: one that has no such roof ran in fp32. Runs from
     before the switch of recurrent layers was recorded are judged by that of products.
     """
-    work, named = row.work, {matrix_precision(kernel.name) for kernel in row.kernels}
+    work = row.work
+    named = {matrix_precision(kernel.name) for kernel in row.kernels}
     if work.precision == "fp32" and work.matrix_flops and named & {"fp32", "tf32"} != {"fp32"}:
         allowed = facts.tf32 or {}
         switch = "convolution" if row.count.category == "convolution" else "matmul"
@@ -197,8 +198,11 @@ def module_rows(
     for number in sorted(
         {module.path: number for number, module in reversed(list(enumerate(modules)))}.values()
     ):
-        module, called, path = modules[number], module_calls[number], modules[number].path
-        time_s, counted = sum(times[path], 0.0), below[path]
+        module = modules[number]
+        called = module_calls[number]
+        path = modules[number].path
+        time_s = sum(times[path], 0.0)
+        counted = below[path]
         # A capture trace has modules that no replayed graph calls.
         if not called and not time_s:
             continue

@@ -46,7 +46,8 @@ from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, 
 from rooflines.units import counted, percent, seconds
 
 # Times after this are dates, and ranks of one job begin less than an hour apart.
-_DATED_NS, _ONE_JOB_NS = 10**18, 3_600 * 10**9
+_DATED_NS = 10**18
+_ONE_JOB_NS = 3_600 * 10**9
 # What ranks are compared in.
 COMPARED = (
     "span_s",
@@ -231,7 +232,8 @@ def _mean_of(parts: Sequence[RankPart], per: str, name: str) -> dict[str, float]
 
 
 def _rank_row(place: int, rank: int, part: RankPart, per: str, waits: Waits) -> RankRow:
-    timeline, factor = part.timeline, _factor(part, per)
+    timeline = part.timeline
+    factor = _factor(part, per)
     communication, exposed = timeline.communication_s, timeline.exposed_communication_s
     return RankRow(
         rank=rank,
@@ -251,7 +253,8 @@ def _rank_row(place: int, rank: int, part: RankPart, per: str, waits: Waits) -> 
 def _spread(ranks: Sequence[RankRow], name: str) -> Spread:
     values = {row.rank: getattr(row, name) for row in ranks}
     mean = sum(values.values()) / len(values)
-    low, high = min(values, key=lambda rank: values[rank]), max(values, key=lambda rank: values[rank])
+    low = min(values, key=lambda rank: values[rank])
+    high = max(values, key=lambda rank: values[rank])
     imbalance = values[high] / mean - 1 if mean > 0 else None
     return Spread(
         min=values[low], max=values[high], mean=mean, min_rank=low, max_rank=high, imbalance=imbalance
@@ -364,7 +367,8 @@ def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Findi
     """The findings of ``job`` with those of its ranks, ``own``: largest mean saving first, together at most
     the mean span."""
     span_s = job.spread["span_s"].mean
-    found, left_s = [], span_s
+    found = []
+    left_s = span_s
     for one in in_order((*_late(job), *_of_ranks(job, own))):
         saves_s = min(one.most_s, left_s)
         if one.most_s and saves_s < WORTH * span_s:
@@ -420,7 +424,8 @@ def _late(job: RankAnalysis) -> Iterator[Finding]:
 
 def _differs(job: RankAnalysis, late: Straggler) -> str:
     row = next(row for row in job.ranks if row.rank == late.rank)
-    compute, idle = job.spread["compute_s"], job.spread["idle_s"]
+    compute = job.spread["compute_s"]
+    idle = job.spread["idle_s"]
     if row.compute_s > (1 + EVEN) * compute.mean:
         more = percent(row.compute_s / compute.mean - 1)
         return (

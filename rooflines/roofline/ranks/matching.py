@@ -176,7 +176,8 @@ def _together(kind: str, of: dict[int, Collectives], calls: _OfRanks) -> tuple[I
 
 
 def _uneven(counts: dict[int, int]) -> str:
-    low, high = min(counts, key=lambda rank: counts[rank]), max(counts, key=lambda rank: counts[rank])
+    low = min(counts, key=lambda rank: counts[rank])
+    high = max(counts, key=lambda rank: counts[rank])
     return (
         ""
         if counts[low] == counts[high]
@@ -189,7 +190,8 @@ def _ran_together(of: dict[int, Collectives], calls: _OfRanks, together: Int64s,
     starts, ends = (side_by_side(of, calls, together, name) for name in ("start_ns", "end_ns"))
     if corrected:
         difference = np.median(ends - ends[:, :1], axis=0).astype(np.int64)
-        starts, ends = starts - difference, ends - difference
+        starts = starts - difference
+        ends = ends - difference
     apart = starts.max(axis=1) > ends.min(axis=1) + (_CORRECTED_NS if corrected else _SAME_HOST_NS)
     return bool(np.count_nonzero(apart) <= _STRAYS * len(apart))
 
@@ -211,9 +213,11 @@ def _partners(one: int, other: int, alike: _OfRanks, ends: _OfRanks, lasting: _O
         return np.arange(len(ends[one]))
     found = np.full(len(ends[one]), -1, np.int64)
     for like in np.intersect1d(alike[one], alike[other]).tolist():
-        own, candidates = np.flatnonzero(alike[one] == like), np.flatnonzero(alike[other] == like)
+        own = np.flatnonzero(alike[one] == like)
+        candidates = np.flatnonzero(alike[other] == like)
         candidates = candidates[np.argsort(ends[other][candidates], kind="stable")]
-        times, wanted = ends[other][candidates], ends[one][own]
+        times = ends[other][candidates]
+        wanted = ends[one][own]
         above = np.clip(np.searchsorted(times, wanted), 0, len(times) - 1)
         below = np.maximum(above - 1, 0)
         at = np.where(np.abs(times[below] - wanted) <= np.abs(times[above] - wanted), below, above)
@@ -253,7 +257,8 @@ def waits_at_start(
     together = {rank: {rank} for rank in collectives}
     places = np.concatenate([np.arange(len(own)) for own in ends])
     for place in np.argsort(np.concatenate(ends), kind="stable").tolist():
-        at, k = int(owners[place]), int(places[place])
+        at = int(owners[place])
+        k = int(places[place])
         one = matched[at]
         if all(together[rank] is together[one.ranks[0]] for rank in one.ranks):
             continue
@@ -314,7 +319,8 @@ class Waits:
         matched."""
         if not self.collectives:
             return None
-        waited, at_start = int(self.waited_ns.sum()), int(self.at_start_ns.sum())
+        waited = int(self.waited_ns.sum())
+        at_start = int(self.at_start_ns.sum())
         each = 1e9 * len(self._ranks)
         return Waiting(
             transfer_s=self._transfer_ns / each,
@@ -324,8 +330,10 @@ class Waits:
 
     def straggler(self) -> Straggler | None:
         """The rank that the others waited for longest in the steps; None if no rank stands out."""
-        total, worst = float(sum(self.caused_ns)), int(self.caused_ns.argmax())
-        caused_ns, times_last = float(self.caused_ns[worst]), int(self.times_last[worst])
+        total = float(sum(self.caused_ns))
+        worst = int(self.caused_ns.argmax())
+        caused_ns = float(self.caused_ns[worst])
+        times_last = int(self.times_last[worst])
         if not total or caused_ns / total < _STANDS_OUT / (len(self._ranks) + 1):
             return None
         return Straggler(

@@ -135,7 +135,8 @@ def _shown(extent: int, left: int, right: int, reflects: bool) -> int:
 
 def pad(signature: Signature) -> Work:
     args = Arguments(signature, "self padding")
-    inputs, padding = args.tensor("self"), args.sizes("padding")
+    inputs = args.tensor("self")
+    padding = args.sizes("padding")
     kept, result = _padded(inputs, padding)
     if signature.name != "aten::constant_pad_nd":
         sides = [(*padding[2 * axis : 2 * axis + 2], 0, 0)[:2] for axis in reversed(range(len(inputs.shape)))]

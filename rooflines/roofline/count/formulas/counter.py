@@ -107,7 +107,8 @@ def count(
         category = "communication" if reason == IS_COMMUNICATION else "other"
         return CallCount("unknown", None, category, reason)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
-    plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
+    plain = signature if name == signature.name else replace(signature, name=name)
+    formula_of = entry.formula
     if entry.origin == "library":
         plain = library_names.given(plain)
     found = count_by(lambda: formula_of(plain, hints), entry.category)

@@ -164,7 +164,8 @@ def add_relu(signature: Signature) -> Work:
 def conjugate(signature: Signature) -> Work:
     """Negates the imaginary part; of real numbers there is nothing to do but to copy them where they go
     elsewhere."""
-    inputs, in_place = Arguments(signature, "self").tensor("self"), signature.name == "aten::conj_physical_"
+    inputs = Arguments(signature, "self").tensor("self")
+    in_place = signature.name == "aten::conj_physical_"
     copies = signature.name == "aten::_conj_physical" or len(signature.args) > 1  # into ``out``
     if not inputs.dtype.startswith("complex") and not copies:
         return Work()

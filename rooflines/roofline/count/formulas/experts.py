@@ -68,10 +68,13 @@ def grouped_mm(signature: Signature) -> Work:
         args.optional("bias"),
     )
     flops, shape = grouped_product(left, right, offsets)
-    used, chosen, assumption = args.given("used"), args.given("chosen"), ""
+    used = args.given("used")
+    chosen = args.given("chosen")
+    assumption = ""
     weights: float = size(right)
     if len(left.shape) == 2 and len(right.shape) == 3 and right.shape[0]:
-        groups, rows = right.shape[0], left.shape[0]
+        groups = right.shape[0]
+        rows = left.shape[0]
         if not isinstance(used, int):
             known = isinstance(chosen, int) and chosen > 0
             used = experts_hit(groups, chosen, rows // chosen) if known else min(groups, rows)

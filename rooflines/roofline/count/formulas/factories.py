@@ -81,7 +81,8 @@ def _numbers(signature: Signature) -> tuple[Argument, ...]:
 def arange(signature: Signature, hints: Hints) -> Work:
     """start + i * step, a multiply-add an element: (end, dtype, layout, device, pin_memory), (start, end,
     ...) or (start, end, step, ...); or a tensor to write to, the last one."""
-    numbers, inclusive = _numbers(signature), signature.name == "aten::range"
+    numbers = _numbers(signature)
+    inclusive = signature.name == "aten::range"
 
     def elements() -> int:
         if len(numbers) not in (1, 2, 3) or not all(isinstance(number, int | float) for number in numbers):

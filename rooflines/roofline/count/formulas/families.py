@@ -49,7 +49,9 @@ class OperatorParagraph(NamedTuple):
 
 def paragraphs(path: Path) -> Iterator[OperatorParagraph]:
     """The paragraphs of a file that have operators."""
-    heading, constants, line = Heading(), dict[str, str](), 1
+    heading = Heading()
+    constants = dict[str, str]()
+    line = 1
     place = path.relative_to(_FOLDER) if path.is_relative_to(_FOLDER) else path
     for part in _PARAGRAPH.split(path.read_text(encoding="utf-8")):
         if part.startswith("["):

@@ -97,8 +97,11 @@ def index_put(signature: Signature) -> Work:
     """``x[mask] = value`` is ``masked_fill_``, and is counted as such: which elements it spares depends on
     the mask's values."""
     args = Arguments(signature, "self indices=None values=None accumulate=False")
-    target, values, adds = args.tensor("self"), args.tensor("values"), args.flag("accumulate")
-    indices, in_place = args.given("indices"), signature.name.endswith("_")
+    target = args.tensor("self")
+    values = args.tensor("values")
+    adds = args.flag("accumulate")
+    indices = args.given("indices")
+    in_place = signature.name.endswith("_")
     mask = None if adds else _fills_by_mask(target, indices, values)
     if mask is not None:
         return rule_work(Signature("aten::masked_fill", (target, mask, 0)), rule_of("masked_fill"), in_place)
@@ -129,8 +132,11 @@ _OVERWRITE = frozenset({"index_copy", "index_fill"})
 
 def scatter(signature: Signature, schema: str) -> Work:
     """Along one dimension; ``include`` says whether what is there takes part."""
-    args, name = Arguments(signature, schema), signature.name.removeprefix("aten::").rstrip("_")
-    target, index, src = args.tensor("self"), args.tensor("index"), args.optional("src")
+    args = Arguments(signature, schema)
+    name = signature.name.removeprefix("aten::").rstrip("_")
+    target = args.tensor("self")
+    index = args.tensor("index")
+    src = args.optional("src")
     if name.startswith("index_"):
         extent = target.shape[args.integer("dim")] if target.shape else 1
         elements = (

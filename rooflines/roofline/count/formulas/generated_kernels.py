@@ -132,7 +132,8 @@ def parse_name(name: str) -> GeneratedName | None:
     found = NAME.match(name)
     if found is None:
         return None
-    rest, operators = found["operators"], []
+    rest = found["operators"]
+    operators = []
     while rest:
         # The longest known name; else a word of one that is not known, such as an operator of another
         # library.
@@ -213,8 +214,10 @@ def _looped(parsed: GeneratedName, tensors: TensorArgs, axes: list[int]) -> Work
     whole = set(accumulate(axes, mul)) if parsed.reduces else {points}
     assumed = [ONE_EACH] if flops_per_point(parsed) else []
     scatters = len(tensors) > 1 and bool(_SCATTERS & set(parsed.operators))
-    first, last = tensors[0].numel in whole, tensors[-1].numel in whole
+    first = tensors[0].numel in whole
+    last = tensors[-1].numel in whole
     read, written = 0, 0
+    several = sum(tensor.numel in whole for tensor in tensors) > 1
     touched = []
     for tensor in tensors:
         elements = distinct(tensor)
@@ -223,27 +226,31 @@ def _looped(parsed: GeneratedName, tensors: TensorArgs, axes: list[int]) -> Work
             assumed.append(_ONE_READ)
         touched.append(elements * size_of(tensor.dtype))
     if scatters:
-        read, written = sum(touched), touched[-1]
+        read = sum(touched)
+        written = touched[-1]
         assumed.append(_SCATTERED)
     elif not last:
         if not first:
             raise NotCounted("the arguments that the kernel writes are not determined by their sizes")
         # No buffer of its own for the result: it takes the place of the first argument.
-        read, written = sum(touched), touched[0]
-        if parsed.kind == "red" and sum(tensor.numel in whole for tensor in tensors) > 1:
+        read = sum(touched)
+        written = touched[0]
+        if parsed.kind == "red" and several:
             # A reduction in several loops also keeps a new result there, from one loop to the next.
             read -= touched[0]
             assumed.append(_NOT_READ)
     elif len(tensors) == 1 and not set(parsed.operators) <= _FACTORIES | _SCATTERS:
         read, written = touched[0], touched[0]  # what the kernel reads is there as well
     elif first and len(tensors) > 1 and _is_operand(parsed, tensors):
-        read, written = sum(touched), touched[0]
+        read = sum(touched)
+        written = touched[0]
         assumed.append(_IN_PLACE)
     else:
-        read, written = sum(touched[:-1]), touched[-1]
+        read = sum(touched[:-1])
+        written = touched[-1]
         if first and len(tensors) > 1:
             assumed.append(_NOT_IN_PLACE)
-        elif sum(tensor.numel in whole for tensor in tensors) > 1:
+        elif several:
             assumed.append(_LAST_WRITTEN)
     dtype = next(
         (tensor.dtype for tensor in (tensors[-1], *tensors) if floating(tensor.dtype)), tensors[-1].dtype
@@ -268,7 +275,8 @@ def _reads_all(parsed: GeneratedName, elements: int, points: int) -> bool:
 def _is_operand(parsed: GeneratedName, tensors: TensorArgs) -> bool:
     """Whether the last argument is read: a bias, or the result of a matrix product, a matrix where the kernel
     works on the view of it that the first argument has."""
-    first, last = tensors[0], tensors[-1]
+    first = tensors[0]
+    last = tensors[-1]
     if len(last.shape) == 1 < len(first.shape):
         return not parsed.reduces
     viewed = (
@@ -284,7 +292,9 @@ def _template(parsed: GeneratedName, tensors: TensorArgs) -> Work:
     fused behind it."""
     if not set(_PRODUCTS) & set(parsed.operators) or len(tensors) < 3:
         raise NotCounted("a kernel from a template other than that of matrix products")
-    a, b, result = tensors[0], tensors[1], tensors[-1]
+    a = tensors[0]
+    b = tensors[1]
+    result = tensors[-1]
     if not (len(a.shape) == len(b.shape) >= 2 and a.shape[-1] == b.shape[-2]):
         raise NotCounted("cannot tell which arguments are the operands of the matrix product")
     product = (*a.shape[:-1], b.shape[-1])

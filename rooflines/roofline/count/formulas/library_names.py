@@ -45,7 +45,8 @@ def given(signature: Signature) -> Signature:
     """The call under its canonical name, without what its registration adds: AITER gives operators whose
     first argument is no tensor, and in September 2025 all of them, an empty tensor of one element before
     their arguments."""
-    name, args = canonical(signature.name), signature.args
+    name = canonical(signature.name)
+    args = signature.args
     first = args[0] if args else None
     if (
         name.startswith("aiter::")

@@ -76,7 +76,8 @@ def packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
     if hints.outputs is None:
         raise NotCounted("output shapes not known")
     (out,) = hints.outputs
-    kernel, transposed = weight.shape[2:], "transpose" in signature.name
+    kernel = weight.shape[2:]
+    transposed = "transpose" in signature.name
     taps = weight.shape[1] * prod(kernel)  # [out, in / groups, k...], transposed [in, out / groups, k...]
     read = distinct(inputs)
     if not transposed:
@@ -120,7 +121,8 @@ def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:
 def onednn_linear(signature: Signature) -> Work:
     """[..., k] @ [k, n], the weight laid out transposed."""
     args, each = _onednn(signature)
-    inputs, outputs = args.tensor("self"), args.tensor("weight").shape[1]
+    inputs = args.tensor("self")
+    outputs = args.tensor("weight").shape[1]
     others = signature.tensors[1:]  # of scales and zero points, those that are tensors
     return layer_work(inputs, outputs, *others, each=each, dtype=args.dtype("out_dtype", inputs.dtype))
 
@@ -128,7 +130,8 @@ def onednn_linear(signature: Signature) -> Work:
 def onednn_convolution(signature: Signature) -> Work:
     """The result is written to the second operand, where there is one."""
     args, each = _onednn(signature, "stride padding dilation groups")
-    inputs, added = args.tensor("self"), args.optional("added")
+    inputs = args.tensor("self")
+    added = args.optional("added")
     conv = convolution_sizes(args, inputs, args.tensor("weight"), transposed=False)
     return Work(
         matrix_flops=2 * conv.macs,

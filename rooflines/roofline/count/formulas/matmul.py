@@ -168,7 +168,9 @@ def with_addition(signature: Signature) -> Work:
     args = Arguments(
         signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False"
     )
-    added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
+    added = args.tensor("self")
+    left = args.tensor("left")
+    right = args.tensor("right")
     cost = addition_flops(left.dtype)
     if gelu:
         cost += GELU if args.flag("use_gelu") else 1
@@ -201,7 +203,8 @@ def layer_work(
     ``each`` is FLOPs of each result, ``unpack`` of each number of the weight. The result is of this
     ``dtype``, or that of ``inputs``.
     """
-    rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
+    rows = prod(inputs.shape[:-1])
+    inner = inputs.shape[-1]
     results = rows * outputs
     return Work(
         matrix_flops=product_flops(1, rows, inner, outputs, inputs.dtype),
@@ -217,11 +220,14 @@ def linear(signature: Signature, schema: str) -> Work:
     activation fused."""
     binary = signature.name == "mkldnn::_linear_pointwise" and len(signature.args) == 5
     args = Arguments(signature, "self other weight bias attr" if binary else schema)
-    inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
+    inputs = args.tensor("self")
+    weight = args.tensor("weight")
+    bias = args.optional("bias")
     if signature.name == "aten::linear":
         _refuse_sparse(inputs, weight)
     else:  # tensors in oneDNN's layout have no strides; they are dense
-        inputs, weight = TensorArg(inputs.shape, inputs.dtype), TensorArg(weight.shape, weight.dtype)
+        inputs = TensorArg(inputs.shape, inputs.dtype)
+        weight = TensorArg(weight.shape, weight.dtype)
     if inputs.shape[-1] != weight.shape[-1]:
         raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {weight.shape[-1]} differ")
     each = (activation_flops(args, "attr") or int(binary)) + addition_flops(inputs.dtype) * (bias is not None)
@@ -240,7 +246,8 @@ def linear(signature: Signature, schema: str) -> Work:
 
 def products_of_lists(signature: Signature) -> Work:
     args = Arguments(signature, "self other")
-    lefts, rights = args.tensors("self"), args.tensors("other")
+    lefts = args.tensors("self")
+    rights = args.tensors("other")
     if not lefts or len(lefts) != len(rights):
         raise NotCounted("shapes of 'self' not recorded")
     return sum(map(product_work, lefts, rights), Work())
@@ -291,7 +298,8 @@ def trilinear(signature: Signature) -> Work:
     args = Arguments(signature, "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim=1")
     tensors = [args.tensor(name) for name in ("i1", "i2", "i3")]
     expanded = [_with_ones(tensor.shape, args.sizes(f"expand{n}")) for n, tensor in enumerate(tensors, 1)]
-    absent, summed = args.sizes("expand3"), args.sizes("sumdim")
+    absent = args.sizes("expand3")
+    summed = args.sizes("sumdim")
     first = broadcast(expanded[:2])
     between = tuple(1 if axis in absent and axis in summed else extent for axis, extent in enumerate(first))
     second = broadcast((between, expanded[2]))

@@ -48,7 +48,9 @@ def batch_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     if isinstance(signature.arg(3), bool):
         schema = "self weight bias training"  # _native_batch_norm_legit.no_stats
     args = Arguments(signature, schema)
-    inputs, weight, bias = args.tensor("self"), args.optional("weight"), args.optional("bias")
+    inputs = args.tensor("self")
+    weight = args.optional("weight")
+    bias = args.optional("bias")
     running = (args.optional("mean"), args.optional("var"))
     training = args.flag("training") if args.has("training") else "with_update" in signature.name
     made = written(inputs)
@@ -86,7 +88,9 @@ def affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     The native forms keep the means and deviations for their backward.
     """
     args = Arguments(signature, schema)
-    inputs, weight, bias = args.tensor("self"), args.optional("weight"), args.optional("bias")
+    inputs = args.tensor("self")
+    weight = args.optional("weight")
+    bias = args.optional("bias")
     made = written(inputs)
     if hints.outputs is not None:
         made = written(*hints.outputs)

@@ -40,7 +40,8 @@ def _pooled(inputs: TensorArg, taps: int, covered: int, results: int, indices: b
 def windowed(signature: Signature, schema: str, rank: int, indices: bool = False) -> Work:
     args = Arguments(signature, schema)
     inputs = args.tensor("self")
-    planes, extents = prod(inputs.shape[:-rank]), inputs.shape[-rank:]
+    planes = prod(inputs.shape[:-rank])
+    extents = inputs.shape[-rank:]
     kernel = args.integers("kernel", rank)
     stride = kernel if args.value("stride") == () else args.integers("stride", rank)
     window = (kernel, stride, args.integers("padding", rank), args.integers("dilation", rank, absent=1))

@@ -45,7 +45,8 @@ def _out(signature: Signature) -> TensorArg | None:
 
 def bernoulli(signature: Signature) -> Work:
     """bernoulli(self) has the probabilities in ``self``; bernoulli(self, p) only its shape."""
-    inputs, probability = Arguments(signature, "self").tensor("self"), signature.arg(1, default=None)
+    inputs = Arguments(signature, "self").tensor("self")
+    probability = signature.arg(1, default=None)
     result = _out(signature) or inputs
     if isinstance(probability, int | float):
         return _drawn(result, costs.BASIC)
@@ -94,7 +95,8 @@ def like(signature: Signature, cost: int) -> Work:
     """As many numbers as ``self`` has, of its dtype unless another is asked for; a bound may be a
     0-dimensional tensor."""
     args = Arguments(signature, "self high")
-    pattern, bound = args.tensor("self"), args.optional("high")
+    pattern = args.tensor("self")
+    bound = args.optional("high")
     return _drawn(
         _out(signature) or TensorArg(pattern.shape, option(signature, pattern.dtype, options=5)), cost, bound
     )

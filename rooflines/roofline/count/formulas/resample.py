@@ -96,7 +96,8 @@ def resample(signature: Signature, kind: str) -> Work:
         signature, f"self output_size {_FACTORS}" if nearest else f"self output_size align_corners {_FACTORS}"
     )
     inputs = args.tensor("self")
-    planes, spatial = prod(inputs.shape[:2]), inputs.shape[2:]
+    planes = prod(inputs.shape[:2])
+    spatial = inputs.shape[2:]
     out = _resampled_shape(spatial, args)
     reached, taps = _axes(args, kind, spatial, out)
     itemsize = size_of(inputs.dtype)
@@ -113,7 +114,8 @@ def resample_backward(signature: Signature, kind: str) -> Work:
     nearest = kind.startswith("nearest")
     schema = "grad output_size input_size" + ("" if nearest else " align_corners=False")
     args = Arguments(signature, f"{schema} {_FACTORS}")
-    grad, sizes = args.tensor("grad"), args.sizes("input_size")
+    grad = args.tensor("grad")
+    sizes = args.sizes("input_size")
     _, taps = _axes(args, kind, sizes[2:], grad.shape[2:])
     flops = grad.numel if nearest else 2 * prod(grad.shape[:2]) * taps
     return Work(0, flops, size(grad), prod(sizes) * size_of(grad.dtype), precision_of(grad.dtype))
@@ -144,13 +146,13 @@ def im2col(signature: Signature) -> Work:
     """[n, c, h, w] -> [n, c * k * k, windows]; positions that the stride jumps over are not read."""
     args = Arguments(signature, "self kernel dilation padding stride")
     inputs = args.tensor("self")
-    extents, kernel = inputs.shape[-2:], args.integers("kernel", 2)
-    dilation, padding, stride = (
-        args.integers("dilation", 2),
-        args.integers("padding", 2),
-        args.integers("stride", 2),
-    )
+    extents = inputs.shape[-2:]
+    kernel = args.integers("kernel", 2)
+    dilation = args.integers("dilation", 2)
+    padding = args.integers("padding", 2)
+    stride = args.integers("stride", 2)
     windows = tuple(map(output_size, extents, kernel, stride, padding, dilation))
-    planes, itemsize = prod(inputs.shape[:-2]), size_of(inputs.dtype)
+    planes = prod(inputs.shape[:-2])
+    itemsize = size_of(inputs.dtype)
     read = planes * prod(map(touched, extents, kernel, stride, padding, dilation, windows))
     return moved(min(read, distinct(inputs)) * itemsize, planes * prod(kernel) * prod(windows) * itemsize)

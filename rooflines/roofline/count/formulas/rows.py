@@ -73,7 +73,8 @@ class _Field:
 @cache
 def parse(schema: str) -> tuple[str, tuple[_Field, ...]]:
     """The schema as ``Arguments`` reads it, and its arguments."""
-    plain, fields = [], []
+    plain = []
+    fields = []
     for text in schema.split(","):
         found = _FIELD.match(text.strip())
         if found is None:
@@ -264,7 +265,8 @@ class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if not self._arguments.has(name):
             raise KeyError(name)
-        kind, found = self._kinds[name], self._arguments.value(name)
+        kind = self._kinds[name]
+        found = self._arguments.value(name)
         if kind == "*" and found is None:
             return ()
         if kind in ("*", "+") and not isinstance(found, int):
@@ -326,7 +328,8 @@ def _tensors(args: Arguments, field: _Field, hints: Hints) -> TensorArgs:
 def row_work(signature: Signature, row: FormulaRow, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
     plain, fields = parse(row.schema)
-    args, hints = Arguments(signature, plain), hints or Hints()
+    args = Arguments(signature, plain)
+    hints = hints or Hints()
     names = _Names(args, hints, {field.name: field.kind for field in fields})
     tensors: dict[str, TensorArgs] = {}
     for one in fields:
@@ -385,7 +388,8 @@ def function_work(signature: Signature, row: FormulaRow, hints: Hints | None = N
     tensors: tuple[Any, ...] = signature.tensors
     if signature.name.endswith("Backward") and len(fields) > 1:
         found, forward = parts(signature)
-        gradients, tensors = (found if fields[0].kind == "*" else found[0],), forward.tensors
+        gradients = (found if fields[0].kind == "*" else found[0],)
+        tensors = forward.tensors
     return row_work(
         replace(signature, args=(*gradients, *_in_order(fields[len(gradients) :], tensors))), row, hints
     )
@@ -394,7 +398,8 @@ def function_work(signature: Signature, row: FormulaRow, hints: Hints | None = N
 def _in_order(fields: tuple[_Field, ...], tensors: TensorArgs) -> Iterator[TensorArg | TensorArgs | None]:
     """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit
     the next tensor."""
-    left, sizes = list(tensors), dict[str, int]()
+    left = list(tensors)
+    sizes = dict[str, int]()
     for one in fields:
         if one.kind == "*":
             yield tuple(left)

@@ -73,7 +73,8 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
     )
     if not gaps:
         return whole
-    number, longest = sum(map(len, gaps)), max(map(len, gaps))
+    number = sum(map(len, gaps))
+    longest = max(map(len, gaps))
     median, p90, p99 = np.percentile(np.concatenate(gaps), (50, 90, 99)).tolist()
     slopes = [_slope(each) for each in gaps if len(each) >= _FEWEST_GAPS]
     half = half_width(slopes) if len(slopes) >= _FEWEST_GENERATIONS else np.inf
@@ -132,10 +133,12 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
     if attribution.steps:
         step = step_number(host.start_ns[marks], calls.steps)
         inside = (step >= 0) & (host.start_ns[marks] < calls.steps[step, 1])
-        marks, step = marks[inside], step[inside]
+        marks = marks[inside]
+        step = step[inside]
     if not len(marks):
         return {}
-    ends, device = calls.end_ns[marks].copy(), attribution.trace.device
+    ends = calls.end_ns[marks].copy()
+    device = attribution.trace.device
     if len(device):
         # A call lasts until the device has done what it launched; what is launched behind it, up to the next
         # one, is its own.
@@ -223,7 +226,8 @@ def generation(
         return None
     requests, prompt_length, new_tokens = lengths
     latency = token_latency(ready_s, prompt_length)
-    sizes, tokens = facts.generation_sizes, requests * new_tokens
+    sizes = facts.generation_sizes
+    tokens = requests * new_tokens
     return Generation(
         requests=requests,
         prompt_length=prompt_length,

@@ -42,7 +42,8 @@ def quiet_steps(run: Run) -> QuietSteps:
     processor or two, so other programs disturb its steps only where they leave less than one free.
     """
     facts = run.facts
-    times, threads = facts.steps or StepTimes(), facts.environment.cpu_threads
+    times = facts.steps or StepTimes()
+    threads = facts.environment.cpu_threads
     busy = busy_elsewhere(run.samples, threads, times.timed_began_ns) if threads else []
     mean = float(np.mean(busy)) if busy else 0.0
     every = np.ones(len(times.timed_ns), bool), np.ones(len(times.traced_ns), bool)

@@ -240,14 +240,16 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
         intervals.length(outside) / 1e9 / count * pace + sum(idle.values()) - idle.get("data_loading", 0.0)
     )
     if waits is None:
-        works_s, waits = busy_s * attribution.pace + sum(idle.values()), 0.0
+        works_s = busy_s * attribution.pace + sum(idle.values())
+        waits = 0.0
     return step_s * (1 - waits) / works_s if works_s > 0 else 1.0
 
 
 def loading_share(attribution: Attribution) -> float | None:
     """The share of a step that is in the data loader, the median over the traced steps; None without a
     loader."""
-    loading, lengths = _in_loader(attribution.calls), attribution.windows[:, 1] - attribution.windows[:, 0]
+    loading = _in_loader(attribution.calls)
+    lengths = attribution.windows[:, 1] - attribution.windows[:, 0]
     if not len(loading) or not lengths.all():
         return None
     return float(np.median(intervals.covered(loading, attribution.windows) / lengths))
@@ -263,7 +265,8 @@ def _weights(attribution: Attribution, loading: Intervals, ranks: Int64s) -> dic
     lasting = np.concatenate((inside, pieces.end_ns - pieces.start_ns - inside))
     ranks = np.concatenate((np.zeros(len(inside), np.int64), ranks))
     weight = np.tile(pieces.weight, 2)
-    traced, steady = np.bincount(ranks, weights=lasting), np.bincount(ranks, weights=lasting * weight)
+    traced = np.bincount(ranks, weights=lasting)
+    steady = np.bincount(ranks, weights=lasting * weight)
     return {
         rank: after / before
         for rank, (before, after) in enumerate(zip(traced.tolist(), steady.tolist(), strict=True))
@@ -323,7 +326,8 @@ def _exclusive(
         times = np.zeros(int(ranks.max(initial=-1)) + 1, np.int64)
         np.add.at(times, ranks, ends - starts)
         return {rank: time_ns for rank, time_ns in enumerate(times.tolist()) if time_ns}, busy
-    found, taken = {}, np.empty((0, 2), np.int64)
+    found = {}
+    taken = np.empty((0, 2), np.int64)
     for rank in distinct(ranks)[0].tolist():
         chosen = ranks == rank
         own = intervals.union(starts[chosen], ends[chosen])
@@ -473,7 +477,8 @@ def _timeline(
             overlap_s=attribution.overlap_ns * seconds,
             ready_communication_s=_ready_ns(attribution, window) * seconds * attribution.factor,
         )
-    busy_s, idle_s = sum(found.values()), sum(idle.values())
+    busy_s = sum(found.values())
+    idle_s = sum(idle.values())
     every_s = attribution.counted_ns * seconds
     overlap_s = every_s - busy_s if attribution.overlap_ns else 0.0
     return Timeline(

@@ -89,7 +89,9 @@ def _rate(
 
 def _rate_doubt(attribution: Attribution, numbers: Sequence[int]) -> str:
     """The reasons why the steps of these numbers have no rate; empty if there is none."""
-    device, marks, windows = attribution.trace.device, attribution.calls.steps, attribution.windows[numbers]
+    device = attribution.trace.device
+    marks = attribution.calls.steps
+    windows = attribution.windows[numbers]
     step = step_number(launched_ns(attribution.calls), marks)
     own = step >= 0
     start, end = (np.clip(times[own], *marks[step[own]].T) for times in (device.start_ns, device.end_ns))
@@ -161,7 +163,9 @@ def steps_of_kind(
     where attention is made of several operators."""
     divided = partition(attribution, judged)
     divided = divided if timed_s is None else divided.timed(timed_s)
-    count, step_s, busy_s = len(batches), divided.timeline.span_s, divided.timeline.busy_s
+    count = len(batches)
+    step_s = divided.timeline.span_s
+    busy_s = divided.timeline.busy_s
     tokens = _mean([one.tokens for one in batches])
     is_known = kind == "decode" and _is_complete(gaps, count, busy_s)
     reads = _reads(ran, batches, step_s, roofs, sizes) if is_known else None
@@ -262,7 +266,8 @@ def work_of(ran: list[RanBatch], steps: int) -> ServedWork | None:
     # The bounds of operators are per step, for all calls.
     bounds = [(one, one.judged.lower_bound_s) for one in ran if one.judged.lower_bound_s is not None]
     bound_s = sum(each_s / one.judged.calls * one.calls for one, each_s in bounds)
-    bounded_s, bounded_flops = sum(one.time_ns for one, _ in bounds) / 1e9, _flops(one for one, _ in bounds)
+    bounded_s = sum(one.time_ns for one, _ in bounds) / 1e9
+    bounded_flops = _flops(one for one, _ in bounds)
     return ServedWork(
         time_s=time_s / steps,
         flops=per_step(flops, steps),
@@ -300,7 +305,8 @@ def _reads(
     attention = [one for one in ran if one.judged.category == "attention" and one.judged.flops]
     # Without the lengths of the sequences the keys are an assumption.
     known = all(one.row.inferred == MARKED or one.judged.assumption is None for one in attention)
-    steps, keys = len(batches), _mean([one.keys for one in batches])
+    steps = len(batches)
+    keys = _mean([one.keys for one in batches])
     per_token = sizes.kv_bytes_per_token if sizes is not None else None
     of_sizes = per_token * keys * steps if per_token and keys is not None and not attention else None
     if not products or not (attention or of_sizes) or not known:
@@ -360,7 +366,8 @@ def _is_complete(gaps: Sequence[tuple[TimeRow, float]], steps: int, busy_s: floa
 def _keys_and_values(one: RanBatch, tokens: int | float | None) -> float:
     """Return the bytes that attention reads besides its queries, which may be padded to more than
     ``tokens``."""
-    query, read = next(iter(one.row.signature.tensors), None), one.row.work.bytes_read
+    query = next(iter(one.row.signature.tensors), None)
+    read = one.row.work.bytes_read
     if query is None or not query.shape or not query.shape[0]:
         return read
     padded = one.row.inferred == MARKED and tokens is not None and tokens < query.shape[0]

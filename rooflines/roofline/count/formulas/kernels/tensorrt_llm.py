@@ -53,9 +53,11 @@ def _product(launch: Launch) -> LaunchWork:
     found = _NAME.match(launch.kernel)
     if found is None:
         raise NotCounted("kernel name of an unsupported version of the batched GEMM")
-    y_type, x_type = found["y"].lower(), found["x"].lower()
+    y_type = found["y"].lower()
+    x_type = found["x"].lower()
     w_type = (found["w"] or found["x"]).lower()
-    tokens, experts = launch.wrapped(0).shape[0], launch.wrapped(1).shape[-1]
+    tokens = launch.wrapped(0).shape[0]
+    experts = launch.wrapped(1).shape[-1]
     chosen = _routed_rows(launch, tokens)
     inner, hidden = _results(launch, chosen.numel)
     gated = bool(_GATED.search(found["rest"]))
@@ -65,7 +67,8 @@ def _product(launch: Launch) -> LaunchWork:
         if first
         else (inner.shape[1], hidden.shape[1])
     )
-    rows, columns = chosen.numel, inner.shape[1] if first else n
+    rows = chosen.numel
+    columns = inner.shape[1] if first else n
     if launch.grid is not None and launch.grid[0] * int(found["tile_n"]) < n:
         raise NotCounted("the grid does not match the weights inferred from the allocations")
     inputs = TensorArg((tokens if first else rows, k), "uint8")
@@ -107,7 +110,8 @@ def _results(launch: Launch, rows: int) -> tuple[TensorArg, TensorArg]:
 def _quantize(launch: Launch) -> LaunchWork:
     """Values and scales are allocated just before the launch: the largest of a block, a division, then the
     conversion."""
-    inputs, results = launch.wrapped(0), launch.allocated[-2:]
+    inputs = launch.wrapped(0)
+    results = launch.allocated[-2:]
     if len(results) < 2:
         raise NotCounted("the results of the quantization are not recorded")
     return (inputs,), Work(

@@ -45,7 +45,9 @@ def _product(launch: Launch) -> LaunchWork:
     found = _NAME.match(launch.kernel)
     if found is None:
         raise NotCounted("kernel name of an unsupported version of triton_kernels")
-    x_type, w_type, y_type = found["x"], found["w"], found["y"]
+    x_type = found["x"]
+    w_type = found["w"]
+    y_type = found["y"]
     if not {x_type, w_type, y_type} <= set(ELEMENT_BYTES):
         raise NotCounted(f"unknown dtype in '{launch.kernel[:60]}'")
     packed = 2 if w_type == "mxfp4" else 1
@@ -60,7 +62,9 @@ def _product(launch: Launch) -> LaunchWork:
     )
     if weight is None:
         raise NotCounted("the weights of the experts are not recorded")
-    experts, k, n = weight.shape[0], weight.shape[1] * packed, weight.shape[2]
+    experts = weight.shape[0]
+    k = weight.shape[1] * packed
+    n = weight.shape[2]
     columns = n // 2 if "swiglu" in found["then"] else n
     result = next(
         (one for one in reversed(launch.allocated) if len(one.shape) >= 2 and one.shape[-1] == columns), None

@@ -67,7 +67,8 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
     weights = tuple(
         found for name in ("host", "dev", "uvm") if (found := args.optional(name)) is not None and found.numel
     )
-    indices, offsets = args.tensor("indices"), args.tensor("offsets")
+    indices = args.tensor("indices")
+    offsets = args.tensor("offsets")
     if not weights:
         raise NotCounted("shapes of the tables not recorded")
     tables = args.tensor("weights_offsets" if args.has("width") else "D_offsets").numel - (
@@ -123,7 +124,8 @@ def forward(signature: Signature, hints: Hints, schema: str) -> Work:
     if result is not None:
         results, dtype = result.numel, result.dtype
     else:
-        results, dtype = _result_elements(args, found), "float32"
+        results = _result_elements(args, found)
+        dtype = "float32"
         if args.has("output"):
             dtype = _RESULTS.get(args.integer("output"), "")
         elif hints.output_bytes is None:
@@ -154,7 +156,8 @@ def _update(args: Arguments, optimizer: str, grad: TensorArg) -> Work:
     cost, each, of_row = _OPTIMIZERS.get(optimizer, (0, 0, 0))
     updated = int(rows * width)
     if optimizer in _GRADIENT_ONLY:
-        read, results = found.row_bytes if found.weighted else 0, size(*found.weights)
+        read = found.row_bytes if found.weighted else 0
+        results = size(*found.weights)
     else:
         read = found.row_bytes + 4 * (updated * each + rows * of_row)
         results = read + (4 * found.indices.numel if found.weighted else 0)
@@ -193,10 +196,8 @@ def node(signature: Signature, schema: str) -> Work:
 
 def backward(signature: Signature, schema: str) -> Work:
     """The backward with an optimizer, whose name is in the operator's."""
-    args, match = (
-        Arguments(signature, schema),
-        re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name),
-    )
+    args = Arguments(signature, schema)
+    match = re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name)
     return _update(args, match[1] if match else "", args.tensor("grad"))
 
 
