@@ -386,11 +386,10 @@ def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
     else:
         return []
     source = Source(kind=_source(derived, user), detail=detail)
-    return [_link(name, value, "host", source) for name in ("H2D", "D2H")]
-
-
-def _link(name: str, value: float, level: str, source: Source) -> Ceiling:
-    return Ceiling(kind="link", name=name, value=value, unit="B/s", level=level, source=source)
+    return [
+        Ceiling(kind="link", name=name, value=value, unit="B/s", level="host", source=source)
+        for name in ("H2D", "D2H")
+    ]
 
 
 def peer_link(sheet: Sheet) -> Ceiling | None:
@@ -400,17 +399,21 @@ def peer_link(sheet: Sheet) -> Ceiling | None:
     Sheets lack the fabrics of other vendors' accelerators (Infinity Fabric, Xe Link), which are faster than
     their bus.
     """
-    if sheet.nvlink is not None:
-        half = sheet.nvlink.bytes_per_second / 2
-        detail = (
-            f"half of {si(sheet.nvlink.bytes_per_second, 'B/s')}, which is both directions; "
-            f"{sheet.cited(sheet.nvlink)}"
-        )
-        return _link("NVLink", half, "NVLink", Source(kind="derived", detail=detail))
-    if sheet.pcie is None or (sheet.vendor != "NVIDIA" and sheet.memory.level == "HBM"):
+    nvlink, bus = sheet.nvlink, sheet.pcie
+    if nvlink is not None:
+        name = level = "NVLink"
+        value = nvlink.bytes_per_second / 2
+        both = si(nvlink.bytes_per_second, "B/s")
+        detail = f"half of {both}, which is both directions; {sheet.cited(nvlink)}"
+    elif bus is None or (sheet.vendor != "NVIDIA" and sheet.memory.level == "HBM"):
         return None
-    source = Source(kind="derived", detail=f"{sheet.pcie.words()}; {sheet.cited(sheet.pcie)}")
-    return _link("PCI Express", sheet.pcie.bytes_per_second, "PCIe", source)
+    else:
+        name = "PCI Express"
+        level = "PCIe"
+        value = bus.bytes_per_second
+        detail = f"{bus.words()}; {sheet.cited(bus)}"
+    source = Source(kind="derived", detail=detail)
+    return Ceiling(kind="link", name=name, value=value, unit="B/s", level=level, source=source)
 
 
 def _speed(sheet: Sheet, rate: SheetRate) -> str:
