@@ -128,9 +128,11 @@ def matching(device_name: str, facts: SheetFacts | None = None) -> tuple[Match, 
     parsed = names.parse(device_name)
     own: Callable[[str], tuple[Sheet, ...]] = functools.partial(_named, user_sheets())
     for user, named in ((True, own), (False, _ours_named)):
-        found, memory_gb = named(parsed.text), None
+        found = named(parsed.text)
+        memory_gb = None
         if not found and (shorter := names.without_memory(parsed.text)):
-            found, memory_gb = named(shorter[0]), shorter[1]
+            found = named(shorter[0])
+            memory_gb = shorter[1]
         # a size at the end of a name, if there is one, is that of the device's memory
         sized = [sheet for sheet in found if memory_gb is None or sheet.memory.capacity_gb == memory_gb]
         fitting = tuple(
@@ -180,9 +182,17 @@ def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings
             detail = f"{sheet.units.count} {sheet.units.name} x {_speed(sheet, rate)}; {detail}"
         if rate.reached:
             detail = f"{rate.reached}; {detail}"
-        found.append(_compute(rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)))
-    source = Source(kind=_source(sheet.memory.derived, user), detail=sheet.cited(sheet.memory))
-    found += [_memory(sheet, sheet.memory.bytes_per_second, source), *_links(sheet, user)]
+        found.append(
+            derive.compute_roof(
+                rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)
+            )
+        )
+    memory = sheet.memory
+    source = Source(kind=_source(memory.derived, user), detail=sheet.cited(memory))
+    found += [
+        derive.memory_roof(memory.level, memory.bytes_per_second, source, memory.technology),
+        *_links(sheet, user),
+    ]
     return Ceilings(device=name or sheet.name, kind=sheet.kind, ceilings=tuple(found))
 
 
@@ -342,14 +352,19 @@ def _of_cpu(sheet: Sheet, name: str, cores: int | None, user: bool) -> Ceilings:
                 value = chips * min(rate.per_second, cores / chips * rate.per_cycle * sheet.hertz(rate))
                 detail += f", at most {si(rate.per_second, rate.unit)} a chip: {rate.differs}"
         found.append(
-            _compute(rate, value, Source(kind=_source(True, user), detail=f"{detail}; {sheet.cited(rate)}"))
+            derive.compute_roof(
+                rate, value, Source(kind=_source(True, user), detail=f"{detail}; {sheet.cited(rate)}")
+            )
         )
-    bandwidth, detail = sheet.memory.bytes_per_second, sheet.cited(sheet.memory)
+    memory = sheet.memory
+    detail = sheet.cited(sheet.memory)
+    bandwidth = memory.bytes_per_second
     if chips > 1:
         detail = f"{chips} chips x {si(bandwidth, 'B/s')}; {detail}"
     elif cores < count:
         detail = f"the whole chip's, not scaled to {share}; {detail}"
-    found.append(_memory(sheet, bandwidth * chips, Source(kind=_source(chips > 1, user), detail=detail)))
+    source = Source(kind=_source(chips > 1, user), detail=detail)
+    found.append(derive.memory_roof(memory.level, bandwidth * chips, source, memory.technology))
     return Ceilings(device=name, kind=sheet.kind, ceilings=tuple(found))
 
 
@@ -357,38 +372,17 @@ def _source(derived: bool, user: bool) -> Literal["derived", "spec", "user"]:
     return "user" if user else "derived" if derived else "spec"
 
 
-def _compute(rate: SheetRate, value: float, source: Source) -> Ceiling:
-    return Ceiling(
-        kind="compute",
-        name=f"{rate.precision} {rate.engine}",
-        value=value,
-        unit=rate.unit,
-        precision=rate.precision,
-        engine=rate.engine,
-        accumulate=rate.accumulate,
-        source=source,
-    )
-
-
-def _memory(sheet: Sheet, value: float, source: Source) -> Ceiling:
-    level = sheet.memory.level
-    return Ceiling(
-        kind="memory",
-        name=f"{level} {sheet.memory.technology}",
-        value=value,
-        unit="B/s",
-        level=level,
-        source=source,
-    )
-
-
 def _links(sheet: Sheet, user: bool) -> list[Ceiling]:
     """From the host to the device and back, of a GPU with its own bus or link to the host."""
     bus, link = sheet.pcie, sheet.host_link
     if link is not None:
-        value, derived, detail = link.bytes_per_second, False, f"{link.technology}; {sheet.cited(link)}"
+        value = link.bytes_per_second
+        derived = False
+        detail = f"{link.technology}; {sheet.cited(link)}"
     elif bus is not None and bus.to_host and sheet.kind != "cpu":
-        value, derived, detail = bus.bytes_per_second, True, f"{bus.words()}; {sheet.cited(bus)}"
+        value = bus.bytes_per_second
+        derived = True
+        detail = f"{bus.words()}; {sheet.cited(bus)}"
     else:
         return []
     source = Source(kind=_source(derived, user), detail=detail)
@@ -405,31 +399,21 @@ def peer_link(sheet: Sheet) -> Ceiling | None:
     Sheets lack the fabrics of other vendors' accelerators (Infinity Fabric, Xe Link), which are faster than
     their bus.
     """
-    if sheet.nvlink is not None:
-        half = sheet.nvlink.bytes_per_second / 2
-        detail = (
-            f"half of {si(sheet.nvlink.bytes_per_second, 'B/s')}, which is both directions; "
-            f"{sheet.cited(sheet.nvlink)}"
-        )
-        return Ceiling(
-            kind="link",
-            name="NVLink",
-            value=half,
-            unit="B/s",
-            level="NVLink",
-            source=Source(kind="derived", detail=detail),
-        )
-    if sheet.pcie is None or (sheet.vendor != "NVIDIA" and sheet.memory.level == "HBM"):
+    nvlink, bus = sheet.nvlink, sheet.pcie
+    if nvlink is not None:
+        name = level = "NVLink"
+        value = nvlink.bytes_per_second / 2
+        both = si(nvlink.bytes_per_second, "B/s")
+        detail = f"half of {both}, which is both directions; {sheet.cited(nvlink)}"
+    elif bus is None or (sheet.vendor != "NVIDIA" and sheet.memory.level == "HBM"):
         return None
-    source = Source(kind="derived", detail=f"{sheet.pcie.words()}; {sheet.cited(sheet.pcie)}")
-    return Ceiling(
-        kind="link",
-        name="PCI Express",
-        value=sheet.pcie.bytes_per_second,
-        unit="B/s",
-        level="PCIe",
-        source=source,
-    )
+    else:
+        name = "PCI Express"
+        level = "PCIe"
+        value = bus.bytes_per_second
+        detail = f"{bus.words()}; {sheet.cited(bus)}"
+    source = Source(kind="derived", detail=detail)
+    return Ceiling(kind="link", name=name, value=value, unit="B/s", level=level, source=source)
 
 
 def _speed(sheet: Sheet, rate: SheetRate) -> str:

@@ -171,10 +171,9 @@ def strangers(processes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     with contextlib.suppress(psutil.Error):
         here = psutil.Process()
         family |= {one.pid for one in (*here.parents(), *here.children(recursive=True))}
-    others = [(pid, memory) for pid, memory in processes if pid not in family and memory > 0]
-    if len(others) == len(
-        [one for one in processes if one[1] > 0]
-    ):  # none of our processes is listed under an id that we know
+    holding = [one for one in processes if one[1] > 0]
+    others = [one for one in holding if one[0] not in family]
+    if len(others) == len(holding):  # none of our processes is listed under an id that we know
         outside = [one for one in others if not psutil.pid_exists(one[0])]
         if outside:
             others.remove(min(outside, key=lambda one: one[1]))

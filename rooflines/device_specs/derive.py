@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.device_specs import names
-from rooflines.device_specs.records import Ceiling, Ceilings, Engine, Precision, Source
+from rooflines.device_specs.records import Ceiling, Ceilings, Engine, Precision, Source, rate_unit
+from rooflines.device_specs.sheet import SheetRate
 from rooflines.errors import UsageError
 from rooflines.units import si
 
@@ -145,7 +147,8 @@ def derive_gpu(
     """
     if names.parse(name).mig:
         raise UsageError(f"{name!r} is a MIG slice of a GPU.", hint="Use derive_mig with the whole device.")
-    units, origin = f"{multiprocessors} SM", f"compute capability {'.'.join(map(str, compute_capability))}"
+    units = f"{multiprocessors} SM"
+    origin = f"compute capability {'.'.join(map(str, compute_capability))}"
     rates = gpu_rates(name, compute_capability)
     found = [
         _rate(rate, units, multiprocessors, clock_hz, origin, "the driver's highest clock") for rate in rates
@@ -154,7 +157,8 @@ def derive_gpu(
         detail = f"2 x {si(memory_clock_hz, 'Hz', 5)}, the memory's highest clock, x {bus_bits} bit / 8"
         chip = chip_rates(compute_capability)
         level = "HBM" if chip is not None and chip.hbm else "DRAM"
-        found.append(_memory(level, 2 * memory_clock_hz * bus_bits / 8, detail))
+        source = Source(kind="derived", detail=detail)
+        found.append(memory_roof(level, 2 * memory_clock_hz * bus_bits / 8, source))
     return Ceilings(device=name, kind="cuda", ceilings=tuple(found))
 
 
@@ -193,7 +197,7 @@ def partition(name: str, whole: Ceilings, compute: tuple[float, str], memory: tu
                 f"{words} x {si(ceiling.value, ceiling.unit, 4)} of the whole device; {ceiling.source.detail}"
             )
             source = Source(kind="derived", detail=detail)
-            found.append(msgspec.structs.replace(ceiling, value=ceiling.value * share, source=source))
+            found.append(replace(ceiling, value=ceiling.value * share, source=source))
     return Ceilings(device=name, kind=whole.kind, ceilings=tuple(found))
 
 
@@ -241,9 +245,11 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
         family == 25 or (family == 26 and any(low <= number <= high for low, high in _ZEN_5_MOBILE))
     )
     if "avx512f" in isa:
-        fp32, with_isa = (32 if narrow else 64), "avx512f"
+        fp32 = 32 if narrow else 64
+        with_isa = "avx512f"
     elif "fma" in isa:
-        fp32, with_isa = (16 if family == 23 and number < _ZEN_2 else 32), "fma"
+        fp32 = 16 if family == 23 and number < _ZEN_2 else 32
+        with_isa = "fma"
     elif "avx" in isa:
         fp32, with_isa = 16, "avx"
     else:
@@ -300,7 +306,8 @@ def derive_apple(
     rates = [_core_rate("fp32", _APPLE_PER_CORE), _core_rate("fp16", _APPLE_PER_CORE)]
     found = [_rate(rate, f"{gpu_cores} GPU cores", gpu_cores, clock_hz, "", clock) for rate in rates]
     if bytes_per_s:
-        found.append(_memory("DRAM", bytes_per_s, "unified memory"))
+        source = Source(kind="derived", detail="unified memory")
+        found.append(memory_roof("DRAM", bytes_per_s, source))
     return Ceilings(device=name, kind="mps", ceilings=tuple(found))
 
 
@@ -329,31 +336,32 @@ def _core_rate(precision: Precision, operations: float, isa: str = "", unconfirm
 
 
 def _rate(rate: PerCycle, units: str, count: int, clock_hz: float, origin: str, clock: str) -> Ceiling:
-    unit: Literal["OP/s", "FLOP/s"] = "OP/s" if rate.precision == "int8" else "FLOP/s"
+    unit = rate_unit(rate.precision)
     scaled = f" x {rate.clock_scale:g} (the tensor cores' clock)" if rate.clock_scale != 1 else ""
     detail = (
         f"{units} x {rate.operations:g} {unit[:-2]}/cycle{f' ({origin})' if origin else ''} x "
         f"{si(clock_hz, 'Hz', 4)}"
     )
     detail += f"{f', {clock}' if clock else ''}{scaled}; dense{'; unconfirmed' if rate.unconfirmed else ''}"
+    value = count * rate.operations * clock_hz * rate.clock_scale
+    return compute_roof(rate, value, Source(kind="derived", detail=detail))
+
+
+def compute_roof(rate: PerCycle | SheetRate, value: float, source: Source) -> Ceiling:
+    """The roof of arithmetic in the precision and on the units of ``rate``."""
     return Ceiling(
         kind="compute",
         name=f"{rate.precision} {rate.engine}",
-        value=count * rate.operations * clock_hz * rate.clock_scale,
-        unit=unit,
+        value=value,
+        unit=rate_unit(rate.precision),
         precision=rate.precision,
         engine=rate.engine,
         accumulate=rate.accumulate,
-        source=Source(kind="derived", detail=detail),
+        source=source,
     )
 
 
-def _memory(level: str, value: float, detail: str) -> Ceiling:
-    return Ceiling(
-        kind="memory",
-        name=level,
-        value=value,
-        unit="B/s",
-        level=level,
-        source=Source(kind="derived", detail=detail),
-    )
+def memory_roof(level: str, value: float, source: Source, technology: str = "") -> Ceiling:
+    """The roof of the memory ``level``."""
+    name = f"{level} {technology}" if technology else level
+    return Ceiling(kind="memory", name=name, value=value, unit="B/s", level=level, source=source)

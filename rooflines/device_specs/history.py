@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.device_specs import detect, laws
 from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceiling, Ceilings, marks_of
@@ -118,7 +119,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         """Merge further measurements, each once, in the order of time."""
         every = {one.measured_at: one for one in (*self.sessions, *sessions)}
         kept = sorted(every.values(), key=lambda one: datetime.datetime.fromisoformat(one.measured_at))
-        return msgspec.structs.replace(self, sessions=tuple(kept[-MOST_SESSIONS:]))
+        return replace(self, sessions=tuple(kept[-MOST_SESSIONS:]))
 
 
 def best_of(sessions: Sequence[HistorySession], sustained_s: float | None = None) -> tuple[Ceiling, ...]:
@@ -145,7 +146,7 @@ def best_of(sessions: Sequence[HistorySession], sustained_s: float | None = None
         for way in ways.values():
             further = way[-1][1].further
             if way is not best and further:
-                found.append(msgspec.structs.replace(_ceiling(way, lowest, notes), variant=further))
+                found.append(replace(_ceiling(way, lowest, notes), variant=further))
     return tuple(found)
 
 
@@ -164,7 +165,7 @@ def _ceiling(
         note += f", {DISTURBED}: {session.disturbed_by or 'other processes used the same cores'}"
     elif not said.confirmed:
         note += f", {UNCONFIRMED}"
-    return msgspec.structs.replace(
+    return replace(
         series.ceiling.noted(note),
         value=said.best.value,
         spread=said.spread,

@@ -110,7 +110,8 @@ def guess(traits: DeviceTraits) -> Guess:
 
 
 def _fits(sheet: Sheet, traits: DeviceTraits) -> bool:
-    own, amd = sheet.compute_capability, sheet.vendor == "AMD"
+    own = sheet.compute_capability
+    amd = sheet.vendor == "AMD"
     if own.startswith("gfx"):  # as torch reports it: gfx90a is 9.0, gfx942 is 9.4, gfx1100 is 11.0
         own = f"{own[3:-2]}.{own[-2]}"
     if traits.warp == 64 and not amd:

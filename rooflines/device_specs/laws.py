@@ -106,7 +106,8 @@ def _vectors(ceilings: Sequence[Ceiling]) -> Iterator[Broken]:
     on tensor cores: there nothing follows.
     """
     for variant in ("", _ONE, "no FMA"):
-        single, double = _pick(ceilings, "FMA fp32", variant), _pick(ceilings, "FMA fp64", variant)
+        single = _pick(ceilings, "FMA fp32", variant)
+        double = _pick(ceilings, "FMA fp64", variant)
         if single is not None and single.threads:
             yield from _at_least(single, 2, double, _CLOCKS, "2 x ")
             yield from _at_least(double, 0.5, single, _CLOCKS, "half of ")

@@ -37,7 +37,8 @@ from rooflines.serial import to_plain
 METHOD = 6
 # Seconds that the rounds of all figures may take: of those that judge a run, and of every figure there is. A
 # GPU has more figures, and more ways to measure each.
-_BUDGETS_S, _GPU_BUDGETS_S = (9.0, 37.0), (20.0, 60.0)
+_BUDGETS_S = (9.0, 37.0)
+_GPU_BUDGETS_S = (20.0, 60.0)
 
 
 def measure(

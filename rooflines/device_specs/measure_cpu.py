@@ -15,7 +15,7 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.measure_torch import cpu_reference, emulated, fits, gemm
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
-from rooflines.device_specs.rounds import Way, ready
+from rooflines.device_specs.rounds import RunAndWork, Way, ready
 from rooflines.kernels.micro import clock, dispatch, fma, ladder, matmul, stream, vectors
 from rooflines.kernels.micro.fma import Variant
 from rooflines.kernels.micro.repeats import Run, Timing
@@ -95,7 +95,8 @@ def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: s
     lanes = fma.lanes(dtype, kernel)
     # a page for each thread's values: stores of one thread never touch another thread's cache lines
     values = [np.ones(max(lanes, 4096), dtype=dtype)[:lanes] for _ in range(team.size)]
-    scale, shift = dtype(0.5), dtype(1.0)
+    scale = dtype(0.5)
+    shift = dtype(1.0)
 
     def run(thousands: int) -> Timing:
         return team.run([partial(fma.KERNELS[kernel], own, scale, shift, 1000 * thousands) for own in values])
@@ -154,7 +155,7 @@ class _Place(NamedTuple):
     memory: _Memory
     slices: Sequence[Sequence[NDArray[Any]]]
 
-    def segments(self, access: Access, past_caches: bool) -> tuple[Run, float]:
+    def segments(self, access: Access, past_caches: bool) -> RunAndWork:
         """A run whose every call works on the next segments, as many as the access has arrays; its bytes."""
         count = _ARRAYS[access]
         length = len(self.slices[0][0]) // _SEGMENTS
@@ -163,7 +164,8 @@ class _Place(NamedTuple):
 
         def walk(own: Sequence[NDArray[Any]], first: int, calls: int) -> None:
             for call in range(calls):
-                array, start = own[call % turns], first + call // turns * count
+                array = own[call % turns]
+                start = first + call // turns * count
                 parts = [
                     array[length * number : length * (number + 1)]
                     for number in ((start + n) % _SEGMENTS for n in range(count))
@@ -177,13 +179,14 @@ class _Place(NamedTuple):
 
         return run, 8 * length * len(self.slices) * _TRANSFERS[access]
 
-    def window(self, access: Access, size_bytes: int) -> tuple[Run, float]:
+    def window(self, access: Access, size_bytes: int) -> RunAndWork:
         """A run whose every call is a pass over ``size_bytes`` of all threads together; its bytes.
 
         Each visit takes another place in memory: where a system gives out small pages, how they fall into the
         sets of a cache is luck.
         """
-        count, step = _ARRAYS[access], stream.granule()
+        count = _ARRAYS[access]
+        step = stream.granule()
         whole = len(self.slices[0][0])
         length = min(_whole(size_bytes // 8 // count // self.team.size, step), _whole(whole // count, step))
         kernel, scalars = _kernel(access, False)
@@ -284,7 +287,8 @@ def _check_caches(plan: Plan, team: Team) -> None:
     points = ladder.curve(team, 2 * caches[-1][1])
     for reach in ladder.reaches(points, caches):
         if reach.contradicts and reach.reach_bytes is not None:
-            ends, stated = binary_bytes(reach.reach_bytes), binary_bytes(reach.stated_bytes)
+            ends = binary_bytes(reach.reach_bytes)
+            stated = binary_bytes(reach.stated_bytes)
             plan.notes[reach.level] = f", but reads slow down beyond {ends}, not {stated} as stated"
             plan.progress(f"{reach.level}{plan.notes[reach.level]}")
 
@@ -307,7 +311,7 @@ def _int8(plan: Plan, threads: int) -> None:
         plan.progress("GEMM int8: not available or emulated")
         return
 
-    def make(name: str, shape: matmul.Shape) -> tuple[Run, float]:
+    def make(name: str, shape: matmul.Shape) -> RunAndWork:
         return partial(clock.timed_on_device, device, matmul.int8_products(shape)[name]), matmul.flops(shape)
 
     free = detect.memory_available_bytes()

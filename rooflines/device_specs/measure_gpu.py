@@ -31,8 +31,8 @@ from rooflines.device_specs.measure_torch import (
 )
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import Precision
-from rooflines.device_specs.rounds import Way
-from rooflines.errors import DeviceError
+from rooflines.device_specs.rounds import RunAndWork, Way
+from rooflines.errors import DeviceError, first_line
 from rooflines.kernels.micro import clock, dispatch, transfer
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
 from rooflines.kernels.micro.repeats import Run, Timing
@@ -119,7 +119,9 @@ def _figures(
     """
     from rooflines.kernels.micro.cuda_stream import array_bytes
 
-    nvidia, l2_bytes, why_not = torch.version.hip is None, facts.l2_bytes, unusable(device)
+    nvidia = torch.version.hip is None
+    l2_bytes = facts.l2_bytes
+    why_not = unusable(device)
     if not why_not:
         yield "HBM", partial(streams, plan, device, l2_bytes, full=full)
         if l2_bytes:
@@ -247,7 +249,7 @@ def _why(device: torch.device, error: Exception) -> str:
         torch.cuda.synchronize(device)
     except RuntimeError:
         raise error from None
-    return f"left out ({(str(error).splitlines() or [type(error).__name__])[0]})"
+    return f"left out ({first_line(error)})"
 
 
 def derived_fp32(plan: Plan, gpu: detect.Gpu) -> None:
@@ -280,7 +282,7 @@ def _kernel_launch(plan: Plan, device: torch.device) -> None:
     """Plan the latency of a kernel among kernels already queued on the device: the time from start to
     start."""
 
-    def graph() -> tuple[Run, float]:
+    def graph() -> RunAndWork:
         return partial(clock.timed_on_device, device, dispatch.launch_graph(device, _LAUNCHES)), _LAUNCHES
 
     detail = f"aten::add_ on one element, {_LAUNCHES} times in a CUDA graph, from start to start"
@@ -307,7 +309,7 @@ def _dispatch(plan: Plan, device: torch.device) -> None:
     """Plan the pace of eager operators, many in a row, so that the host never waits for the device's
     answer."""
 
-    def make() -> tuple[Run, float]:
+    def make() -> RunAndWork:
         tensor = dispatch.smallest_kernel(device)
 
         def run(calls: int) -> Timing:
@@ -349,7 +351,7 @@ def unusable(device: torch.device) -> str:
         if not torch.equal(source, target):
             return "a copy by a Numba kernel gave wrong results"
     except Exception as error:  # every version of Numba, toolkit and driver fails in its own way
-        return (str(error).strip().splitlines() or [type(error).__name__])[0].strip() or type(error).__name__
+        return first_line(error)
     return ""
 
 
@@ -363,7 +365,7 @@ def fma(plan: Plan, device: torch.device, precision: Unit) -> None:
     threads = blocks * THREADS
     lanes = 2 if precision == "fp16" else 1
 
-    def make() -> tuple[Run, float]:
+    def make() -> RunAndWork:
         if precision == "fp16":
             values = torch.ones(2 * threads, dtype=torch.float16, device=device).view(torch.int32)
             scale, shift = (np.full(2, number, np.float16).view(np.int32)[0] for number in (0.5, 1.0))
@@ -373,7 +375,8 @@ def fma(plan: Plan, device: torch.device, precision: Unit) -> None:
                 "fp64": (torch.float64, np.float64),
             }[precision]
             values = torch.ones(threads, dtype=torch_type, device=device)
-            scale, shift = numpy_type(0.5), numpy_type(1.0)
+            scale = numpy_type(0.5)
+            shift = numpy_type(1.0)
         work = cuda_fma.flops(threads, _FMA_ITERATIONS, lanes)
         return _run(device, kernel, (blocks, THREADS), values, scale, shift, _FMA_ITERATIONS), work
 
@@ -414,9 +417,7 @@ def streams(plan: Plan, device: torch.device, l2_bytes: int | None, *, full: boo
         plan.figure(*ways.values(), kind="memory", level="HBM", access=access)
 
 
-def _stream(
-    device: torch.device, access: Access, pattern: Pattern, blocks: int, size: int
-) -> tuple[Run, float]:
+def _stream(device: torch.device, access: Access, pattern: Pattern, blocks: int, size: int) -> RunAndWork:
     """The run of one access in one pattern over arrays of ``size`` bytes, and the bytes of one launch."""
     from rooflines.kernels.micro import cuda_stream
 
@@ -441,11 +442,9 @@ def l2(plan: Plan, device: torch.device, l2_bytes: int) -> None:
     count = torch.cuda.get_device_properties(device).multi_processor_count
     resident = _fill(device, cuda_stream.read_again, cuda_stream.READ_AGAIN, THREADS) // count
 
-    def make(work: WorkingSet) -> tuple[Run, float]:
-        source, sums = (
-            torch.ones(work.vectors * 4, device=device),
-            torch.empty(work.blocks * THREADS, device=device),
-        )
+    def make(work: WorkingSet) -> RunAndWork:
+        source = torch.ones(work.vectors * 4, device=device)
+        sums = torch.empty(work.blocks * THREADS, device=device)
         passes = max(1, _L2_BYTES // (work.vectors * 16))
         run = _run(device, cuda_stream.read_again, (work.blocks, THREADS), source, sums, work.vectors, passes)
         return run, work.vectors * 16 * passes
@@ -469,11 +468,9 @@ def shared(plan: Plan, device: torch.device) -> None:
     threads = cuda_stream.SHARED_THREADS
     blocks = _fill(device, cuda_stream.read_shared, cuda_stream.READ_SHARED, threads)
 
-    def make() -> tuple[Run, float]:
-        source, sums = (
-            torch.ones(cuda_stream.SHARED_VECTORS * 4, device=device),
-            torch.empty(blocks * threads, device=device),
-        )
+    def make() -> RunAndWork:
+        source = torch.ones(cuda_stream.SHARED_VECTORS * 4, device=device)
+        sums = torch.empty(blocks * threads, device=device)
         run = _run(device, cuda_stream.read_shared, (blocks, threads), source, sums, _SHARED_PASSES)
         return run, cuda_stream.shared_bytes(blocks, _SHARED_PASSES)
 

@@ -14,11 +14,11 @@ from rooflines.device_specs import detect
 from rooflines.device_specs.nvml import find_gpu, start_nvml
 from rooflines.device_specs.plan import Plan
 from rooflines.device_specs.records import EMULATED, Precision
-from rooflines.device_specs.rounds import Way, ready
-from rooflines.errors import DeviceError
+from rooflines.device_specs.rounds import RunAndWork, Way, ready
+from rooflines.errors import DeviceError, first_line
 from rooflines.kernels.micro import clock, matmul, transfer
 from rooflines.kernels.micro.matmul import Scaling, Shape, Side
-from rooflines.kernels.micro.repeats import Run, Timing
+from rooflines.kernels.micro.repeats import Timing
 from rooflines.kernels.micro.transfer import Access
 from rooflines.kernels.threads import torch_threads
 from rooflines.units import binary_bytes, significant
@@ -59,7 +59,7 @@ def gemm(
     where no other fits. ``scaling`` is that of fp8. A ``variant`` is a further roof below the main one.
     """
 
-    def make(shape: Shape, side: Side) -> tuple[Run, float]:
+    def make(shape: Shape, side: Side) -> RunAndWork:
         with matmul.float32_matmul(precision):
             multiply = matmul.multiplication(shape, precision, device, scaling, side)
 
@@ -80,7 +80,9 @@ def gemm(
             narrow = device.type == "cpu" and precision in ("bf16", "fp16")
             if narrow and emulated(small, multiply, cpu_reference(small)):
                 plan.progress(f"{what}: emulated")
-                variant, shapes, transposed = EMULATED, (small,), ()
+                variant = EMULATED
+                shapes = (small,)
+                transposed = ()
             rate = matmul.flops(small) / quickest(device, multiply)
     except (
         RuntimeError,
@@ -88,7 +90,7 @@ def gemm(
         ValueError,
         AttributeError,
     ) as error:  # no such product here: the message is torch's
-        plan.progress(f"{what}: not available ({(str(error).splitlines() or [type(error).__name__])[0]})")
+        plan.progress(f"{what}: not available ({first_line(error)})")
         return
     free = free_bytes(device)
     longest_s = _LONGEST_CALL_ON_GPU_S if device.type == "cuda" else _LONGEST_CALL_S
@@ -179,7 +181,7 @@ def transfers(
         plan.figure(way, kind="memory", level=level, access=access)
 
 
-def transfer_run(device: torch.device, access: Access, size_bytes: int) -> tuple[Run, float]:
+def transfer_run(device: torch.device, access: Access, size_bytes: int) -> RunAndWork:
     """A run of the operator for ``access`` on float32 tensors of ``size_bytes``, and the bytes of one
     call."""
     call, moved = transfer.streaming(access, *transfer.operands(size_bytes, device))
@@ -190,7 +192,7 @@ def cache_reads(plan: Plan, device: torch.device, l2_bytes: int) -> None:
     """Plan the read bandwidth of a GPU's L2 cache."""
     size = l2_bytes // 2 // 4 * 4
 
-    def make() -> tuple[Run, float]:
+    def make() -> RunAndWork:
         call, moved = transfer.repeated_read(torch.ones(size // 4, device=device), 64)
         return partial(clock.timed_on_device, device, call), moved
 
@@ -243,7 +245,7 @@ def peer_links(plan: Plan, device: torch.device) -> None:
         except (
             RuntimeError
         ) as error:  # the other one is out of memory, or in exclusive use by another process
-            plan.progress(f"{device} and {other}: skipped ({str(error).splitlines()[0]})")
+            plan.progress(f"{device} and {other}: skipped ({first_line(error)})")
 
 
 def _crossing(detail: str, device: torch.device, source: torch.Tensor, target: torch.Tensor) -> Way:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from rooflines.device_specs.conditions import Watch
 from rooflines.device_specs.history import HistorySeries, HistorySession, Progress, best_of, broken_laws
-from rooflines.device_specs.records import DISTURBED, Ceiling, Conditions, Source, SourceKind
-from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, Way, summary, take
+from rooflines.device_specs.records import DISTURBED, Ceiling, Conditions, Source, SourceKind, rate_unit
+from rooflines.device_specs.rounds import BEHIND, PlannedFigure, Round, RunAndWork, Way, summary, take
 from rooflines.kernels.micro.repeats import Run, Timing, calls_for
 from rooflines.units import si
 
@@ -70,11 +70,7 @@ class Plan:
 
         Those that follow from others need not be given: the unit, and the name of arithmetic and of memory.
         """
-        unit = {
-            "latency": "s",
-            "clock": "Hz",
-            "compute": "OP/s" if fields.get("precision") == "int8" else "FLOP/s",
-        }.get(kind, "B/s")
+        units = {"latency": "s", "clock": "Hz", "compute": rate_unit(fields.get("precision"))}
         if kind == "compute":
             fields.setdefault(
                 "name", f"{'GEMM' if fields.get('engine') == 'matrix' else 'FMA'} {fields.get('precision')}"
@@ -82,7 +78,12 @@ class Plan:
         elif kind == "memory":
             fields.setdefault("name", f"{fields.get('level')} {fields.get('access')}")
         self.figures.append(
-            PlannedFigure({"kind": kind, "unit": unit, **fields}, ways, above=above, behind=self.behind)
+            PlannedFigure(
+                {"kind": kind, "unit": units.get(kind, "B/s"), **fields},
+                ways,
+                above=above,
+                behind=self.behind,
+            )
         )
         return self.figures[-1]
 
@@ -215,7 +216,7 @@ class Plan:
             note()
         return samples
 
-    def _prepare(self, way: Way) -> tuple[Run, float]:
+    def _prepare(self, way: Way) -> RunAndWork:
         """The run and work of a way, made now or, where operands are kept, the first time."""
         prepared = way.prepared or way.make()
         last = way.renewed and len(way.rounds) % _ROUNDS_IN_PLACE == _ROUNDS_IN_PLACE - 1
@@ -290,7 +291,8 @@ class Plan:
     def _hold(self, figure: PlannedFigure, duration_s: float) -> None:
         """Hold a main rate of arithmetic or of the outermost memory for ``duration_s`` seconds, and keep what
         is left of it."""
-        fields, leader = figure.fields, figure.leader()
+        fields = figure.fields
+        leader = figure.leader()
         rate = fields["kind"] == "compute" or (
             fields["kind"] == "memory" and not fields.get("capacity_bytes")
         )
@@ -308,7 +310,8 @@ class Plan:
             detail += f", {DISTURBED}: {self.disturbed_by}"
         spread = statistics.stdev(rates) / statistics.mean(rates) if len(rates) > 1 else 0.0
         fields = fields | {"variant": "sustained"}
-        value, source = statistics.median(rates), self._source(detail)
+        value = statistics.median(rates)
+        source = self._source(detail)
         self.keep(Ceiling(value=value, spread=spread, conditions=conditions, source=source, **fields))
 
     def _sustained(self, run: Run, work: float, duration_s: float) -> tuple[list[float], Conditions | None]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 Engine = Literal["vector", "matrix"]
+RateUnit = Literal["FLOP/s", "OP/s"]
 SourceKind = Literal["measured", "spec", "derived", "user", "trace"]
 
 # The words in a ceiling's source that say why the figure should be read with care, and what each of them
@@ -31,6 +33,11 @@ MARKS = {
 
 # The variant of a rate in a precision for which the device has no units: products are slower than in fp32.
 EMULATED = "emulated"
+
+
+def rate_unit(precision: str | None) -> RateUnit:
+    """The unit of a rate of arithmetic: operations on integers are no FLOPs."""
+    return "OP/s" if precision == "int8" else "FLOP/s"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,9 +102,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
 
     def noted(self, note: str) -> Ceiling:
         """The same with ``note`` at the end of its source's detail."""
-        return msgspec.structs.replace(
-            self, source=msgspec.structs.replace(self.source, detail=self.source.detail + note)
-        )
+        return replace(self, source=replace(self.source, detail=self.source.detail + note))
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,10 +167,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         tf32 = self.compute("tf32", "matrix")
         if tf32 is None or tf32.engine != "matrix":
             return self
-        passes = msgspec.structs.replace(
-            tf32, name=f"fp32 by 3 x {tf32.name}", precision="fp32", value=tf32.value / 3
-        )
-        return msgspec.structs.replace(self, ceilings=(*self.ceilings, passes))
+        passes = replace(tf32, name=f"fp32 by 3 x {tf32.name}", precision="fp32", value=tf32.value / 3)
+        return replace(self, ceilings=(*self.ceilings, passes))
 
     def memory_levels(self) -> tuple[Ceiling, ...]:
         """The fastest access rate of every memory level, nearest to the arithmetic first; the last has no

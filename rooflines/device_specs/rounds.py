@@ -38,6 +38,10 @@ BEHIND = 0.8  # a way slower than this share of the fastest is not tried any lon
 _PAUSE_S = 0.5  # between two visits of the same figure: as long as most disturbances last
 
 
+# What is measured, and the work of one call: FLOP, bytes, or for a latency the number of operations.
+RunAndWork = tuple[Run, float]
+
+
 class Round(NamedTuple):
     """The result of one visit: a rate or a time, whether the threads had their cores, and the state of a GPU
     meanwhile.
@@ -125,16 +129,16 @@ class Way:
     """
 
     detail: str
-    make: Callable[[], tuple[Run, float]]
+    make: Callable[[], RunAndWork]
     private: bool = False
     renewed: bool = False
     further: str = ""
     calls: int = 1  # of one sample, which the first visit makes long enough
-    prepared: tuple[Run, float] | None = None
+    prepared: RunAndWork | None = None
     rounds: list[Round] = field(default_factory=list)
 
 
-def ready(run: Run, work: float) -> Callable[[], tuple[Run, float]]:
+def ready(run: Run, work: float) -> Callable[[], RunAndWork]:
     """Make a ``Way`` whose run needs no preparation."""
     return lambda: (run, work)
 
@@ -200,7 +204,8 @@ class PlannedFigure:
     def drop_slow_ways(self) -> None:
         """Stop trying ways that were clearly behind in two quiet rounds: one disturbed round must not choose
         for good."""
-        leader, found = self.leader(), self.summed_up()
+        leader = self.leader()
+        found = self.summed_up()
         if found is None:
             return
         for way in self.tried():
@@ -249,7 +254,8 @@ def take(
     number, elapsed = 0, 0.0
     while number < _LEAST_ROUNDS or elapsed < (_PLANNED if number >= ROUNDS else 1.0) * seconds:
         go(figures)
-        number, elapsed = number + 1, clock() - begin
+        number += 1
+        elapsed = clock() - begin
     while (started := clock()) - begin < seconds:
         in_doubt = suspects()
         chosen = [

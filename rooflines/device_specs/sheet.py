@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from rooflines.device_specs import names
-from rooflines.device_specs.records import Engine, Precision
+from rooflines.device_specs.records import Engine, Precision, RateUnit, rate_unit
 from rooflines.errors import DataError
 
 Kind = Literal["cpu", "cuda", "mps", "xpu"]
@@ -31,20 +31,20 @@ class SheetFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     unconfirmed: bool = False
 
 
-class Units(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Units(SheetFigure, frozen=True, kw_only=True):
     """The number of SMs, CUs or cores of the device; ``name`` is the vendor's word."""
 
     name: _Text
     count: _Count
 
 
-class Clock(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Clock(SheetFigure, frozen=True, kw_only=True):
     """A clock that the sheet's rates refer to."""
 
     mhz: _Positive
 
 
-class Speed(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Speed(SheetFigure, frozen=True, kw_only=True):
     """A bandwidth."""
 
     gb_per_s: _Positive
@@ -54,7 +54,7 @@ class Speed(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _base(self.gb_per_s, 1e9)
 
 
-class SheetRate(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SheetRate(SheetFigure, frozen=True, kw_only=True):
     """One dense arithmetic rate, floating point or (int8) integer."""
 
     precision: Precision
@@ -91,8 +91,8 @@ class SheetRate(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return _base(self.tflop_per_s or self.top_per_s or 0.0, 1e12)
 
     @property
-    def unit(self) -> Literal["OP/s", "FLOP/s"]:
-        return "OP/s" if self.precision == "int8" else "FLOP/s"
+    def unit(self) -> RateUnit:
+        return rate_unit(self.precision)
 
     @property
     def is_roof(self) -> bool:
@@ -100,7 +100,7 @@ class SheetRate(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.engine != "matrix" or self.accumulate != "fp16" or bool(self.reached)
 
 
-class SheetMemory(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SheetMemory(Speed, frozen=True, kw_only=True):
     """The memory of the device."""
 
     #: As in "HBM3" or "DDR5-4800 x8" (channels).
@@ -121,23 +121,23 @@ class SheetMemory(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return "HBM" if self.technology.startswith("HBM") else "DRAM"
 
 
-class L2Cache(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class L2Cache(SheetFigure, frozen=True, kw_only=True):
     """The L2 cache, of the whole device; on a CPU the sum of its cores' (binary MB)."""
 
     mb: _Positive
 
 
-class Power(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Power(SheetFigure, frozen=True, kw_only=True):
     """The power that the device is built to dissipate."""
 
     tdp_w: _Positive
 
 
-class Link(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Link(Speed, frozen=True, kw_only=True):
     """NVLink (or NVLink-C2C), all links, both directions together, as NVIDIA prints it."""
 
 
-class Bus(SheetFigure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Bus(SheetFigure, frozen=True, kw_only=True):
     """PCI Express: its generation and lanes. ``to_host`` is false where copies from and to the host take
     another way."""
 
@@ -174,7 +174,7 @@ _PCIE = {
 }
 
 
-class HostLink(Speed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HostLink(Speed, frozen=True, kw_only=True):
     """The link between device and host if not PCI Express, such as NVLink-C2C; GB/s of each direction."""
 
     technology: _Text

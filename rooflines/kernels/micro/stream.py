@@ -26,8 +26,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from rooflines.kernels.micro.vectors import compiled_vectors, forget_memory, splat, vector_bytes
+from rooflines.kernels.micro.vectors import VectorCode, compiled_vectors, forget_memory, splat, vector_bytes
 
+Floats = NDArray[np.float64]
 STREAMS = 4
 UNROLL = 2
 _HUGE_PAGE = 2 << 20  # bytes, of x86 and of Arm with pages of 4 KiB
@@ -37,7 +38,7 @@ _WORD = ir.IntType(64)
 _INT32 = ir.IntType(32)
 
 
-def aligned_array(elements: int) -> NDArray[np.float64]:
+def aligned_array(elements: int) -> Floats:
     """``elements`` float64 in memory that nothing has touched yet, in huge pages where the system has some to
     give.
 
@@ -196,12 +197,9 @@ def _copy_body(past_caches: bool) -> _Body:
 
 def _triad_body(past_caches: bool) -> _Body:
     def body(walk: _Walk, index: Any, number: Any, scale: Any) -> None:
-        signature = ir.FunctionType(walk.vector, [walk.vector] * 3)
-        fma = cgutils.get_or_insert_function(walk.builder.module, signature, f"llvm.fmuladd.v{walk.width}f64")
+        fma = VectorCode(walk.builder).fma
         pairs = zip(walk.load(0, index), walk.load(1, index), strict=True)
-        walk.store(
-            [walk.builder.call(fma, [scale, second, first]) for first, second in pairs], 2, index, past_caches
-        )
+        walk.store([fma(scale, second, first) for first, second in pairs], 2, index, past_caches)
 
     return body
 
@@ -227,20 +225,20 @@ def read(values: NDArray[np.int64], passes: int) -> int:
 
 
 @compiled_vectors
-def write(target: NDArray[np.float64], passes: int) -> None:
+def write(target: Floats, passes: int) -> None:
     """Fill ``target`` with the number of the pass, from 0 to ``passes``: 8 bytes an element and pass, nothing
     read."""
     _write(target, passes)
 
 
 @compiled_vectors
-def write_past_caches(target: NDArray[np.float64], passes: int) -> None:
+def write_past_caches(target: Floats, passes: int) -> None:
     """``write`` with non-temporal stores."""
     _write_past_caches(target, passes)
 
 
 @compiled_vectors
-def update(values: NDArray[np.float64], passes: int) -> None:
+def update(values: Floats, passes: int) -> None:
     """``values = number - values`` in place for ``number`` from 0 to ``passes``: 16 bytes an element and
     pass.
 
@@ -251,22 +249,22 @@ def update(values: NDArray[np.float64], passes: int) -> None:
 
 
 @compiled_vectors
-def copy(source: NDArray[np.float64], target: NDArray[np.float64], passes: int) -> None:
+def copy(source: Floats, target: Floats, passes: int) -> None:
     """Copy ``source`` to ``target`` ``passes`` times: 16 bytes an element and pass."""
     _copy(source, target, passes)
 
 
 @compiled_vectors
-def copy_past_caches(source: NDArray[np.float64], target: NDArray[np.float64], passes: int) -> None:
+def copy_past_caches(source: Floats, target: Floats, passes: int) -> None:
     """``copy`` with non-temporal stores."""
     _copy_past_caches(source, target, passes)
 
 
 @compiled_vectors
 def triad(
-    first: NDArray[np.float64],
-    second: NDArray[np.float64],
-    target: NDArray[np.float64],
+    first: Floats,
+    second: Floats,
+    target: Floats,
     scale: float,
     passes: int,
 ) -> None:
@@ -276,9 +274,9 @@ def triad(
 
 @compiled_vectors
 def triad_past_caches(
-    first: NDArray[np.float64],
-    second: NDArray[np.float64],
-    target: NDArray[np.float64],
+    first: Floats,
+    second: Floats,
+    target: Floats,
     scale: float,
     passes: int,
 ) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.errors import UsageError
 from rooflines.roofline.analysis import Analysis
@@ -134,7 +134,7 @@ def compare(
         modules=with_noise(modules, noise_of),
         notes=tuple(_notes(sides, disturbed, drift, by_module=by_module, judged=judged)),
     )
-    return msgspec.structs.replace(comparison, verdict=verdict_of(comparison))
+    return replace(comparison, verdict=verdict_of(comparison))
 
 
 def signed_seconds(value: float) -> str:
@@ -195,16 +195,16 @@ def _pace(before: Analysis, after: Analysis) -> StepPace | None:
     times: list[Sequence[float]] = [_traced_s(before), _traced_s(after)]
     counts = len(times[0]), len(times[1])
     if before.steps is not None and after.steps is not None:
-        of, times, counts = (
-            "timed steps",
-            [before.steps.quiet_s, after.steps.quiet_s],
-            (before.steps.count, after.steps.count),
-        )
+        of = "timed steps"
+        times = [before.steps.quiet_s, after.steps.quiet_s]
+        counts = (before.steps.count, after.steps.count)
         before_s, after_s = before.steps.median_s, after.steps.median_s
     elif min(counts) >= FEWEST_STEPS:
         of, (before_s, after_s) = "traced steps", map(float, map(np.median, times))
     elif before.timeline is not None and after.timeline is not None:
-        of, times, counts = "span", [(), ()], (before.basis.steps, after.basis.steps)
+        of = "span"
+        times = [(), ()]
+        counts = (before.basis.steps, after.basis.steps)
         before_s, after_s = before.timeline.span_s, after.timeline.span_s
     else:
         return None
@@ -239,7 +239,7 @@ def _apart(pace: StepPace, before: Analysis, after: Analysis) -> StepPace:
         return pace
     (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
     apart = bool(their_low > MOST_SCATTER * high or low > MOST_SCATTER * their_high)
-    return msgspec.structs.replace(pace, ci95=None, exceeds_noise=apart or None)
+    return replace(pace, ci95=None, exceeds_noise=apart or None)
 
 
 def _with_noise(
@@ -255,7 +255,7 @@ def _with_noise(
     idle = max((timeline.idle_s / timeline.span_s for timeline in timelines), default=0.0)
     (noise,) = judge([steps], calibration, STEP_LEVEL, idle)
     exceeds = noise.significant and (pace.ratio > 1) == (noise.ratio > 1)
-    return msgspec.structs.replace(pace, noise=noise, exceeds_noise=exceeds)
+    return replace(pace, noise=noise, exceeds_noise=exceeds)
 
 
 # --- rows -------------------------------------------------------------------------------------------------
@@ -293,12 +293,14 @@ def with_noise(
 ) -> tuple[ChangedRow, ...]:
     """The rows with their noise, where it is known, and with the direction that follows from it, the largest
     differences first."""
-    noises, changes = iter(noise_of([times for _, times in rows if times is not None])), []
+    noises = iter(noise_of([times for _, times in rows if times is not None]))
+    changes = []
     for row, times in rows:
-        noise, direction = next(noises, None) if times is not None else None, row.direction
+        noise = next(noises, None) if times is not None else None
+        direction = row.direction
         if noise is not None and direction == "unknown":
             direction = "same" if not noise.significant else "slower" if noise.ratio > 1 else "faster"
-        changes.append(msgspec.structs.replace(row, noise=noise, direction=direction))
+        changes.append(replace(row, noise=noise, direction=direction))
     return tuple(sorted(changes, key=lambda row: (-abs(row.difference_s), row.kind, row.name, place_of(row))))
 
 
@@ -340,8 +342,10 @@ def cause_of(before: Figures, after: Figures) -> str:
     calls = after.calls / before.calls if before.calls and after.calls else 1.0
     if before.calls and after.calls and calls != 1:
         parts.append(f"{count_of_calls(after.calls)} instead of {_number(before.calls)}")
-    flops, size = _per_call(before.flops, after.flops, calls), _per_call(before.bytes, after.bytes, calls)
-    work, each = 1.0, "time a call" if flops is None and size is None else "time for the same work"
+    flops = _per_call(before.flops, after.flops, calls)
+    size = _per_call(before.bytes, after.bytes, calls)
+    work = 1.0
+    each = "time a call" if flops is None and size is None else "time for the same work"
     if flops is not None and abs(flops - 1) > NOTABLE:
         parts.append(f"{significant(flops)} × the FLOPs a call")
         work, each = flops, "time per FLOP"
@@ -394,7 +398,8 @@ def _idle_cause(before: Analysis, after: Analysis) -> str:
 def differing_facts(before: Analysis, after: Analysis) -> tuple[Fact, ...]:
     """The facts that both sides know and that are not the same; what a trace does not hold is not
     different."""
-    ours, theirs = _facts(before), _facts(after)
+    ours = _facts(before)
+    theirs = _facts(after)
     if ours["device name"] and theirs["device name"]:
         # Different names for kinds of devices are not a difference between devices of the same name.
         ours["device"] = theirs["device"] = None
@@ -568,7 +573,8 @@ def verdict_of(comparison: Comparison) -> str:
             others = f", and {len(sure) - 1} more" if len(sure) > 1 else ""
             sentences.append(f"Single operators differ beyond the noise: {_part(sure[0])}{others}.")
         return " ".join(sentences)
-    sure_of_it, lead = _interval(pace), ""
+    sure_of_it = _interval(pace)
+    lead = ""
     if pace.exceeds_noise is None:
         needs = (
             f"needs at least {FEWEST_STEPS} {'traced' if pace.of == 'span' else 'timed'} steps on both sides"
@@ -576,7 +582,8 @@ def verdict_of(comparison: Comparison) -> str:
         shared = comparison.a.others_cores is not None or comparison.b.others_cores is not None
         if shared or min(pace.before_count, pace.after_count) >= FEWEST_STEPS:
             needs = "because the machine was not quiet: repeat both on an idle one"
-        sure_of_it, lead = f"{_what(pace)}; noise unknown, {needs}", "Not decided: "
+        sure_of_it = f"{_what(pace)}; noise unknown, {needs}"
+        lead = "Not decided: "
     if comparison.implausible:
         longer = f"under the same conditions it takes {significant(1 / pace.ratio)} times as long as B"
         times = f"{seconds(pace.before_s)} {unit} and {seconds(pace.after_s)} ({sure_of_it})"
@@ -621,10 +628,8 @@ def _what(pace: StepPace) -> str:
 def _interval(pace: StepPace) -> str:
     found, without = pace.ci95, ""
     if pace.noise is not None:
-        found, without = (
-            pace.noise.ci95,
-            f"; without the drift of the machine {significant(pace.noise.ratio)}",
-        )
+        found = pace.noise.ci95
+        without = f"; without the drift of the machine {significant(pace.noise.ratio)}"
     if found is None:
         apart = (
             f"nearly all steps of one side are over {MOST_SCATTER:g} times as long as nearly all of the other"

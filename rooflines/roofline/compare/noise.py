@@ -223,7 +223,8 @@ def _typical(times_s: Sequence[float]) -> tuple[float, float]:
     """The logarithm of the lower quartile and its variance: mean and variance over all bootstrap samples of
     the steps."""
     chosen = times_s[:: math.ceil(len(times_s) / _MOST_STEPS)]
-    ordered, weights = np.log(np.sort(chosen)), _weights(len(chosen))
+    ordered = np.log(np.sort(chosen))
+    weights = _weights(len(chosen))
     middle = float(ordered @ weights)
     return middle, max(float((ordered - middle) ** 2 @ weights), _LEAST_VARIANCE)
 

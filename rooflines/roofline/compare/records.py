@@ -233,12 +233,8 @@ class Comparison(Shown, frozen=True, kw_only=True):
     @property
     def flops(self) -> tuple[float, float]:
         """The FLOPs of the counted operators on both sides."""
-        pairs = [(row.before, row.after) for row in self.rows]
-        a, b = (
-            (sum(side.flops or 0 for side in sides if side is not None) for sides in zip(*pairs, strict=True))
-            if pairs
-            else (0, 0)
-        )
+        a = sum(row.before.flops or 0 for row in self.rows if row.before is not None)
+        b = sum(row.after.flops or 0 for row in self.rows if row.after is not None)
         return a, b
 
     def slower_than(self, fraction: float) -> bool:

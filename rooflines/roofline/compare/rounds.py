@@ -58,7 +58,8 @@ def _subject(sides: Sequence[Subject]) -> Subject:
 def _pace(paces: Sequence[StepPace], small: float) -> StepPace:
     """Drift multiplies times, so the ratios are averaged as logarithms."""
     ratios = [math.log(one.ratio) for one in paces]
-    change, half = fmean(ratios), half_width(ratios)
+    change = fmean(ratios)
+    half = half_width(ratios)
     before_s = math.exp(fmean(math.log(one.before_s) for one in paces))
     more = range(len(ratios) + 1, MOST_ROUNDS + 1)
     needed = next(
@@ -88,7 +89,8 @@ def _rows(rounds: Sequence[Comparison], of: Literal["rows", "modules"]) -> tuple
     for each in grouped(
         every, lambda row: (row.kind, row.name, _place(row.before), _place(row.after))
     ).values():
-        row, whole = _mean(each, len(rounds)), len(each) == len(rounds)
+        row = _mean(each, len(rounds))
+        whole = len(each) == len(rounds)
         times = PairTimes(
             [row.before.time_s for row in each if row.before], [row.after.time_s for row in each if row.after]
         )
@@ -126,6 +128,7 @@ def _mean(rows: Sequence[ChangedRow], rounds: int) -> ChangedRow:
 def _figures(sides: Sequence[Figures], rounds: int) -> Figures | None:
     if not sides:
         return None
-    first, time_s = sides[0], sum(side.time_s for side in sides) / rounds
+    first = sides[0]
+    time_s = sum(side.time_s for side in sides) / rounds
     efficiency = first.efficiency * first.time_s / time_s if first.efficiency is not None and time_s else None
     return replace(first, time_s=time_s, efficiency=efficiency)

@@ -10,9 +10,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.roofline.analysis import Analysis, ModuleRow, OperatorRow
 from rooflines.roofline.compare.records import Figures, Kind, Match
@@ -66,7 +68,8 @@ def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True
 def match_modules(before: Analysis, after: Analysis, operators: Iterable[Pair]) -> list[Pair]:
     """The modules of both sides; one with another path belongs to the one that most of its operators were
     matched with."""
-    ours, theirs = _modules(before), _modules(after)
+    ours = _modules(before)
+    theirs = _modules(after)
     pairs = [
         Pair("same", ours.pop(path), theirs.pop(path)) for path in [path for path in ours if path in theirs]
     ]
@@ -88,7 +91,8 @@ def _renamed(old: str, new: str) -> Iterator[tuple[str, str]]:
     ``encoder.layer.0.query`` that became ``blocks.0.query`` also says that ``encoder.layer.0`` became
     ``blocks.0`` and ``encoder.layer`` ``blocks``.
     """
-    parts, others = old.split("."), new.split(".")
+    parts = old.split(".")
+    others = new.split(".")
     while parts and others and parts != others:
         yield ".".join(parts), ".".join(others)
         if parts.pop() != others.pop():
@@ -108,7 +112,7 @@ def _operators(rows: Iterable[OperatorRow], by_module: bool) -> Iterator[SideRow
 
 def _figures(row: OperatorRow | ModuleRow, **others: Any) -> Figures:
     """The figures of ``row``, but for ``others``."""
-    return msgspec.structs.replace(msgspec.convert(row, Figures, from_attributes=True), **others)
+    return replace(msgspec.convert(row, Figures, from_attributes=True), **others)
 
 
 def _unmodeled(analysis: Analysis) -> Iterator[SideRow]:
@@ -179,15 +183,9 @@ def _efficiency(lower_s: float | None, time_s: float) -> float | None:
 _OPERATOR_KEYS: tuple[tuple[Match, _RowKey], ...] = (
     (
         "same",
-        lambda row: (
-            row.figures.module,
-            row.figures.phase,
-            row.name,
-            row.figures.shapes,
-            row.figures.precision,
-        ),
+        attrgetter("figures.module", "figures.phase", "name", "figures.shapes", "figures.precision"),
     ),
-    ("precision", lambda row: (row.figures.module, row.figures.phase, row.name, row.figures.shapes)),
+    ("precision", attrgetter("figures.module", "figures.phase", "name", "figures.shapes")),
     (
         "batch",
         lambda row: (
@@ -197,13 +195,13 @@ _OPERATOR_KEYS: tuple[tuple[Match, _RowKey], ...] = (
             _FIRST_DIMENSION.sub("", row.figures.shapes),
         ),
     ),
-    ("shapes", lambda row: (row.figures.module, row.figures.phase, row.name)),
-    ("module", lambda row: (row.figures.phase, row.name, row.figures.shapes)),
-    ("module", lambda row: (row.name, row.figures.shapes)),
+    ("shapes", attrgetter("figures.module", "figures.phase", "name")),
+    ("module", attrgetter("figures.phase", "name", "figures.shapes")),
+    ("module", attrgetter("name", "figures.shapes")),
 )
 _GAP_KEYS: tuple[tuple[Match, _RowKey], ...] = (
-    ("same", lambda row: (row.name, row.figures.reason)),
-    ("name", lambda row: row.name),
+    ("same", attrgetter("name", "figures.reason")),
+    ("name", attrgetter("name")),
 )
 
 
@@ -218,12 +216,15 @@ class _Matching:
     ) -> tuple[list[SideRow], list[SideRow]]:
         """Pair the rows that agree in ``key``; returns those left over. Of several, the largest work goes
         together."""
-        ours, theirs = grouped(before, key), grouped(after, key)
+        ours = grouped(before, key)
+        theirs = grouped(after, key)
         for value in [value for value in ours if value in theirs]:
-            old, new = ours[value], theirs[value]
+            old = ours[value]
+            new = theirs[value]
             most = min(len(old), len(new))
             if max(len(old), len(new)) > 1:
-                old, new = sorted(old, key=_order), sorted(new, key=_order)
+                old = sorted(old, key=_order)
+                new = sorted(new, key=_order)
             self.pairs += [Pair(match, *both) for both in zip(old[:most], new[:most], strict=True)]
             ours[value], theirs[value] = old[most:], new[most:]
         return list(chain.from_iterable(ours.values())), list(chain.from_iterable(theirs.values()))
@@ -232,9 +233,11 @@ class _Matching:
         self, counted: list[SideRow], gaps: list[SideRow], *, swapped: bool
     ) -> tuple[list[SideRow], list[SideRow]]:
         """The same for rows with a count and rows without one, all of a name together."""
-        with_count, without = grouped(counted, lambda row: row.name), grouped(gaps, lambda row: row.name)
+        with_count = grouped(counted, lambda row: row.name)
+        without = grouped(gaps, lambda row: row.name)
         for name in [name for name in with_count if name in without]:
-            one, other = fold(with_count.pop(name)), fold(without.pop(name))
+            one = fold(with_count.pop(name))
+            other = fold(without.pop(name))
             self.pairs.append(Pair("name", other, one) if swapped else Pair("name", one, other))
         return list(chain.from_iterable(with_count.values())), list(chain.from_iterable(without.values()))
 

@@ -29,7 +29,8 @@ def from_batches(counts: Counts) -> Iterator[Group]:
         return
     host, steps = counts.trace.host, counts.calls.steps
     events = np.flatnonzero((host.kind == OPERATOR) & (counts.of_event >= 0) & inside(host.start_ns, steps))
-    codes, step = counts.of_event[events], step_number(host.start_ns[events], steps)
+    codes = counts.of_event[events]
+    step = step_number(host.start_ns[events], steps)
     for code, places in places_of(codes):
         for chosen, variant in lengths.recounted(counts.variants[code], step[places]):
             yield events[places[chosen]], variant

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.compiled.records import Access, CompiledKernel, as_buffer
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.count.counts import Counts, Group, Variant
 from rooflines.roofline.count.formulas import CallCount, Work, count
+from rooflines.roofline.count.formulas.arguments import TensorArgs, extent_of
 from rooflines.roofline.count.formulas.families import texts
 from rooflines.roofline.count.formulas.generated_kernels import (
     ONE_EACH,
@@ -94,7 +95,7 @@ def _count(signature: Signature, cached_kernel: CachedKernel) -> CallCount | Non
     if calls is not None and counted.work is not None:
         return counted
     # Without the shapes of every operator, as in files of older versions, the FLOPs are those of the name.
-    access = count_kernel(msgspec.structs.replace(kernel, nodes=()), buffers, ())
+    access = count_kernel(replace(kernel, nodes=()), buffers, ())
     named = _of_name(signature, tensors)
     return (
         None
@@ -103,7 +104,7 @@ def _count(signature: Signature, cached_kernel: CachedKernel) -> CallCount | Non
     )
 
 
-def _of_name(signature: Signature, tensors: tuple[TensorArg, ...]) -> Work | None:
+def _of_name(signature: Signature, tensors: TensorArgs) -> Work | None:
     """The FLOPs of the operators in a kernel's name; None where it has no work by its name."""
     if signature.args:
         named = count(signature).work
@@ -120,19 +121,17 @@ def _of_name(signature: Signature, tensors: tuple[TensorArg, ...]) -> Work | Non
     )
 
 
-def _accesses(
-    signature: Signature, kernel: CachedKernel
-) -> tuple[tuple[TensorArg, ...], list[Access], list[Access]]:
+def _accesses(signature: Signature, kernel: CachedKernel) -> tuple[TensorArgs, list[Access], list[Access]]:
     """The tensors of a call and what it reads and writes of them; no tensors where the kernel is another
     one."""
     source, fragment = kernel.source, kernel.fragment
-    none: tuple[tuple[TensorArg, ...], list[Access], list[Access]] = ((), [], [])
+    none: tuple[TensorArgs, list[Access], list[Access]] = ((), [], [])
     if source is None:  # C++: the event has no arguments
         if fragment is None or not fragment.results:
             return none
         tensors = (*fragment.inputs, *fragment.results)
         whole = [
-            Access(number, tensor.numel, 0, max(_extent(tensor) - 1, 0))
+            Access(number, tensor.numel, 0, max(extent_of(tensor) - 1, 0))
             for number, tensor in enumerate(tensors)
         ]
         return tensors, whole[: len(fragment.inputs)], whole[len(fragment.inputs) :]
@@ -147,24 +146,15 @@ def _accesses(
         return none
     numbers = {name: number for number, name in enumerate(pointers)}
     reads, writes = source.accessed(
-        integers, {name: (numbers[name], _extent(tensor)) for name, tensor in pointers.items()}
+        integers, {name: (numbers[name], extent_of(tensor)) for name, tensor in pointers.items()}
     )
     return tuple(pointers.values()), reads, writes
-
-
-def _extent(tensor: TensorArg) -> int:
-    """Elements from the first to the last one in memory."""
-    if tensor.strides is None or len(tensor.strides) != len(tensor.shape) or not tensor.numel:
-        return tensor.numel
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
 
 
 _REDUCTIONS = frozenset(texts("reduction.reduce"))
 
 
-def _here(
-    kind: str, signature: Signature, results: tuple[TensorArg, ...]
-) -> tuple[Signature, tuple[TensorArg, ...]] | None:
+def _here(kind: str, signature: Signature, results: TensorArgs) -> tuple[Signature, TensorArgs] | None:
     """The part of an operator that a generated kernel of this kind computes: all of it, or the addition of a
     bias; None for nothing.
 

@@ -113,7 +113,8 @@ class Counts:
 
     def recounted(self, groups: Iterable[Group]) -> Counts:
         """The counts, with each group of events counted as its variant."""
-        variants, of_event = list(self.variants), self.of_event.copy()
+        variants = list(self.variants)
+        of_event = self.of_event.copy()
         for events, variant in groups:
             of_event[events] = len(variants)
             variants.append(variant)

@@ -59,7 +59,8 @@ def pass_decomposed_calls(counts: Counts) -> Iterable[Group]:
     kernel of its own.
     """
     after = counts.calls.after
-    counted, decomposes = counts.of_kind("counted"), counts.decomposing
+    counted = counts.of_kind("counted")
+    decomposes = counts.decomposing
     products = counts.multiplying
     libraries = counts.where(lambda variant: not variant.signature.name.startswith("aten::"))
     # No kernel's operator calls one that PyTorch decomposes: it is that of an example, and inside is that of
@@ -81,10 +82,12 @@ def pass_unrecorded_calls(counts: Counts) -> Iterable[Group]:
     given = np.zeros(len(python), bool)
     given[calls.above[python & (calls.above >= 0)]] = True
     decomposed = trace.named(lambda name: name.removeprefix("aten::") in DECOMPOSED, OPERATOR)
-    working, unknown = counts.working, counts.of_kind("unknown")
+    working = counts.working
+    unknown = counts.of_kind("unknown")
     # Where one operand has no shape, the count is that of the other.
     lacking = counts.where(lambda variant: None in variant.signature.args[:2])
-    products, works = counts.multiplying, enclosed(working, calls.after) > 0
+    products = counts.multiplying
+    works = enclosed(working, calls.after) > 0
     does = np.where(products, enclosed(working & products, calls.after) > 0, works)
     passed = (unknown & (python | (decomposed & works))) | (given & (unknown | lacking | does))
     return counts.dispatching(np.flatnonzero(passed))

@@ -17,7 +17,7 @@ from rooflines.profiler.read.records import OPERATOR, Mask
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.counts import Counts, Group, Variant, places_of
 from rooflines.roofline.count.formulas import count
-from rooflines.roofline.count.formulas.arguments import broadcast
+from rooflines.roofline.count.formulas.arguments import Ints, broadcast
 from rooflines.roofline.count.formulas.registry import aten
 
 _READS = aten("index _unsafe_index")
@@ -41,11 +41,13 @@ def from_index_views(counts: Counts) -> Iterator[Group]:
         return
     parts = np.flatnonzero(named((_VIEW, _INDEX, _MASK)) & (calls.parent >= 0))
     outer = calls.parent[parts]
-    parts, outer = parts[wanted[outer]], outer[wanted[outer]]
+    parts = parts[wanted[outer]]
+    outer = outer[wanted[outer]]
     puts = named(_PUTS)
-    found: dict[tuple[int, ...], list[int]] = {}
+    found: dict[Ints, list[int]] = {}
     for event, places in places_of(outer):
-        inside, around = host.signature[parts[places]].tolist(), int(calls.parent[event])
+        inside = host.signature[parts[places]].tolist()
+        around = int(calls.parent[event])
         for call in (event, around) if around >= 0 and puts[around] else (event,):
             found.setdefault((int(host.signature[call]), *inside), []).append(call)
     for (code, *codes), ours in found.items():
@@ -60,7 +62,7 @@ def _counted(call: Signature, inside: list[Signature]) -> Variant | None:
     views = [part.arg(1) for part in inside if part.name == _VIEW and isinstance(part.arg(1), tuple)]
     if isinstance(call.arg(_INDICES, None), tuple) or not isinstance(source, TensorArg) or len(views) != 1:
         return None
-    selected: tuple[int, ...] = views[0]
+    selected: Ints = views[0]
     indices = [part.arg(0) for part in inside if part.name == _INDEX]
     masks = [part.arg(0) for part in inside if part.name == _MASK]
     if not indices or not all(isinstance(one, TensorArg) for one in (*indices, *masks)):
@@ -80,9 +82,7 @@ def _counted(call: Signature, inside: list[Signature]) -> Variant | None:
     return None if counted.kind == "unknown" else Variant(signature, counted, _SOURCE)
 
 
-def _placed(
-    source: TensorArg, indices: list[TensorArg], selected: tuple[int, ...]
-) -> tuple[Argument, ...] | None:
+def _placed(source: TensorArg, indices: list[TensorArg], selected: Ints) -> tuple[Argument, ...] | None:
     """The list of indices with None for each dimension before them; None where they are not of adjacent
     dimensions."""
     shape = source.shape

@@ -407,7 +407,8 @@ def _heart(name: str) -> str:
 
 def _without_brackets(name: str) -> str:
     """``name`` without bracketed parts."""
-    kept, depth = [], 0
+    kept = []
+    depth = 0
     for character in name:
         if character in "<({":
             depth += 1

@@ -31,10 +31,13 @@ _COMPILED_REASON = "launched by torch.compile, which recorded none of its argume
 def from_launched_kernels(counts: Counts) -> Iterable[Group]:
     """Count the launches that no counted operator encloses and whose kernels are of a known family."""
     trace, calls = counts.trace, counts.calls
-    counted, wrapping = counts.of_kind("counted"), counts.decomposing
-    free, wrapped = ~covered(counted & ~wrapping, calls.after), covered(wrapping, calls.after)
+    counted = counts.of_kind("counted")
+    wrapping = counts.decomposing
+    free = ~covered(counted & ~wrapping, calls.after)
+    wrapped = covered(wrapping, calls.after)
     # Launches of which the innermost operator is compiled code as a whole.
-    named, operator = trace.named(lambda name: bool(COMPILED.match(name))), calls.operator
+    named = trace.named(lambda name: bool(COMPILED.match(name)))
+    operator = calls.operator
     compiled = (operator >= 0) & named[operator] & ~wrapped
     found: dict[int, Variant] = {}
     for event, (kernel, grid) in sorted(_kernels(trace, free, compiled).items()):

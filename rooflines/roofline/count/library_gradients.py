@@ -42,7 +42,8 @@ def from_forward_calls(counts: Counts) -> Iterator[Group]:
     pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
     every = np.flatnonzero(waiting)
     for code, places in places_of(host.name[every]):
-        name, nodes = trace.names[code], every[places]
+        name = trace.names[code]
+        nodes = every[places]
         calls = np.flatnonzero(operators & (host.name == codes.get(_forward_of(name), -1)))
         found = (
             _between_numbers(counts, nodes, calls)
@@ -52,7 +53,8 @@ def from_forward_calls(counts: Counts) -> Iterator[Group]:
         for node, call in found:
             pairs.setdefault((int(host.signature[node]), int(host.signature[call])), []).append((node, call))
     for (node_code, call_code), events in pairs.items():
-        gradient, forward = trace.signatures[node_code], trace.signatures[call_code]
+        gradient = trace.signatures[node_code]
+        forward = trace.signatures[call_code]
         gradients = tuple(
             TensorArg(one.shape, one.dtype) for one in gradient.args if isinstance(one, TensorArg)
         )
@@ -101,7 +103,8 @@ def _between_numbers(counts: Counts, nodes: Int64s, calls: Int64s) -> Iterator[t
         & (host.thread == host.thread[calls[0]])
     )
     shown = shown[np.argsort(host.start_ns[shown], kind="stable")]
-    times, numbers = host.start_ns[shown], np.maximum.accumulate(host.sequence[shown])
+    times = host.start_ns[shown]
+    numbers = np.maximum.accumulate(host.sequence[shown])
     limits = np.concatenate(([-1], numbers, [np.iinfo(np.int64).max]))
     calls = calls[np.argsort(host.start_ns[calls], kind="stable")]
     nodes = nodes[np.argsort(host.sequence[nodes], kind="stable")]
@@ -119,11 +122,10 @@ def _fits(counts: Counts, node: int, call: int) -> bool:
     """Whether the gradient has as many rows as the call has indices, or a number by which its offsets divide
     into bags."""
     signatures, codes = counts.trace.signatures, counts.trace.host.signature
-    gradient, forward = signatures[codes[node]].arg(0), signatures[codes[call]]
+    gradient = signatures[codes[node]].arg(0)
+    forward = signatures[codes[call]]
     if not isinstance(gradient, TensorArg) or not gradient.shape:
         return False
-    rows, sizes = (
-        gradient.shape[0],
-        {one.shape[0] for one in forward.tensors if one.shape and one.dtype.startswith("int")},
-    )
+    rows = gradient.shape[0]
+    sizes = {one.shape[0] for one in forward.tensors if one.shape and one.dtype.startswith("int")}
     return rows in sizes or any(rows and size > 1 and (size - 1) % rows == 0 for size in sizes)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from rooflines.profiler.read.signature import MISSING, Argument, Signature, TensorArg
+from rooflines.roofline.count.formulas.arguments import Ints
 from rooflines.roofline.count.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.count.formulas.normalization import BATCH_NORM
 from rooflines.roofline.count.formulas.registry import aten
@@ -90,7 +91,8 @@ def gradient(call: Signature, node: Signature) -> Evidence | None:
 def written_inside(call: Signature, inner: Signature) -> Evidence | None:
     """A joined list from the part of it that is filled inside the call, the result of a reduction or
     selection from the view inside."""
-    result, operand = inner.arg(0), call.arg(0)
+    result = inner.arg(0)
+    operand = call.arg(0)
     if inner.name == "aten::narrow" and call.name not in SELECTIONS:
         fits = call.name in JOINS
     elif not isinstance(result, TensorArg) or not isinstance(operand, TensorArg):
@@ -111,7 +113,9 @@ def written_inside(call: Signature, inner: Signature) -> Evidence | None:
 def taken(call: Signature, consumer: Signature) -> Evidence | None:
     """The operand of a norm or an activation that fits the convolution. One that looks like the convolution's
     own input may be that, unless it is a norm's: it follows what it normalizes."""
-    inputs, weight, result = call.arg(0), call.arg(1), consumer.arg(0)
+    inputs = call.arg(0)
+    weight = call.arg(1)
+    result = consumer.arg(0)
     if consumer.name not in _CONSUMERS or not all(
         isinstance(one, TensorArg) for one in (inputs, weight, result)
     ):
@@ -121,7 +125,8 @@ def taken(call: Signature, consumer: Signature) -> Evidence | None:
         return None
     if inputs.shape[: -rank - 1] != result.shape[: -rank - 1]:
         return None
-    into, out = inputs.shape[-rank - 1], result.shape[-rank - 1]
+    into = inputs.shape[-rank - 1]
+    out = result.shape[-rank - 1]
     if call.name in TRANSPOSED:
         into, out = out, into
     if out != weight.shape[0] or into % weight.shape[1]:
@@ -133,7 +138,8 @@ def taken(call: Signature, consumer: Signature) -> Evidence | None:
 
 def viewed(call: Signature, view: Signature) -> Evidence | None:
     """A reduction's result from the view that is made of it."""
-    operand, result = call.arg(0), view.arg(0)
+    operand = call.arg(0)
+    result = view.arg(0)
     if view.name not in _VIEWS or not isinstance(operand, TensorArg) or not isinstance(result, TensorArg):
         return None
     if (
@@ -169,7 +175,7 @@ def broadcast_operand(call: Signature, forward: Signature) -> Evidence | None:
     )
 
 
-def _reduces(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
+def _reduces(operand: Ints, result: Ints) -> bool:
     """Whether ``result`` is ``operand`` with some dimensions reduced, which are 1 then or gone."""
     if len(operand) == len(result):
         return all(after in (before, 1) for before, after in zip(operand, result, strict=True))
@@ -203,12 +209,14 @@ def counts_batches(signature: Signature) -> bool:
 
 def operand_size(call: Signature, other: Signature) -> Evidence | None:
     """``self_size`` and ``weight_size`` from an operator that has the tensors."""
-    ours, theirs = _SCHEMAS[call.name].split(), _SCHEMAS.get(other.name, "").split()
+    ours = _SCHEMAS[call.name].split()
+    theirs = _SCHEMAS.get(other.name, "").split()
     theirs = [field.partition("=")[0] for field in theirs]
     name = ours[0].removesuffix("_size")
     for shared in ("grad", "self", "weight"):
         if shared in ours and shared in theirs:
-            one, two = call.arg(ours.index(shared)), other.arg(theirs.index(shared))
+            one = call.arg(ours.index(shared))
+            two = other.arg(theirs.index(shared))
             if not isinstance(one, TensorArg) or not isinstance(two, TensorArg) or one.shape != two.shape:
                 return None
     tensor = other.arg(theirs.index(name)) if name in theirs else MISSING
@@ -220,7 +228,8 @@ def operand_size(call: Signature, other: Signature) -> Evidence | None:
 def forward_size(call: Signature, forward: Signature) -> Evidence | None:
     """The size of the forward's operand, which backward operators of selections and embeddings are given as a
     number."""
-    grad, operand = call.arg(0), forward.arg(0)
+    grad = call.arg(0)
+    operand = forward.arg(0)
     if (
         not isinstance(grad, TensorArg)
         or not isinstance(operand, TensorArg)

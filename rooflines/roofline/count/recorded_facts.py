@@ -91,7 +91,8 @@ def from_copying_kernels(counts: Counts) -> Iterator[Group]:
     copies = np.flatnonzero((width > 0) & (launch >= 0))
     owner = counts.calls.operator[launch[copies]]
     known = (owner >= 0) & (trace.host.signature[owner] >= 0)
-    copies, owner = copies[known], owner[known]
+    copies = copies[known]
+    owner = owner[known]
     pairs, pair = distinct_rows(trace.host.signature[owner], width[copies])
     for which, places in places_of(pair):
         code, size = pairs[which].tolist()

@@ -26,6 +26,7 @@ from rooflines.profiler.tree.tree import Calls, is_backward_node
 from rooflines.roofline.count import pair_rules
 from rooflines.roofline.count.counts import Counts, Group, Variant, places_of
 from rooflines.roofline.count.formulas import count
+from rooflines.roofline.count.formulas.arguments import Ints
 from rooflines.roofline.count.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
 from rooflines.roofline.count.formulas.normalization import BATCH_NORM
 from rooflines.roofline.count.formulas.registry import aten
@@ -83,9 +84,11 @@ def from_related_calls(counts: Counts) -> Iterator[Group]:
     if not wanted.any():
         return
     for events, found in _EvidenceSearch(trace, counts.calls, wanted).run():
-        signature, outputs = trace.signatures[int(trace.host.signature[events[0]])], None
+        signature = trace.signatures[int(trace.host.signature[events[0]])]
+        outputs = None
         for evidence in found:
-            signature, outputs = evidence.fill(signature), evidence.outputs or outputs
+            signature = evidence.fill(signature)
+            outputs = evidence.outputs or outputs
         counted = count(signature, outputs=outputs)
         if counted.kind != "unknown":
             yield (
@@ -169,7 +172,8 @@ class _EvidenceSearch:
         )
         order = operators[np.argsort(under, kind="stable")]
         together = np.sort(under, kind="stable")
-        before, behind = np.full(len(self._host), -1, np.int64), np.full(len(self._host), -1, np.int64)
+        before = np.full(len(self._host), -1, np.int64)
+        behind = np.full(len(self._host), -1, np.int64)
         same = together[1:] == together[:-1]
         before[order[1:][same]] = order[:-1][same]
         behind[order[:-1][same]] = order[1:][same]
@@ -233,11 +237,13 @@ class _EvidenceSearch:
         """Enter ``evidence`` (-1: none) about ``events`` in ``column``. Where two pieces contradict each
         other, neither counts."""
         stated = evidence >= 0
-        events, evidence = events[stated], evidence[stated]
+        events = events[stated]
+        evidence = evidence[stated]
         if not len(events):
             return
         order = np.argsort(events, kind="stable")
-        events, evidence = events[order], evidence[order]
+        events = events[order]
+        evidence = evidence[order]
         distinct, first = np.unique(events, return_index=True)
         numbers = np.array(self._values, np.int64)
         values = numbers[evidence]
@@ -323,7 +329,8 @@ class _EvidenceSearch:
                 for one, other in pairs
             ]
             same[asked] = np.array(hands_on, bool)[which]
-            inner, outer = inner[alone & same], outer[alone & same]
+            inner = inner[alone & same]
+            outer = outer[alone & same]
             for _ in range(_CHAIN):
                 given = 0
                 for giver, taker in ((inner, outer), (outer, inner)):
@@ -370,7 +377,8 @@ class _EvidenceSearch:
             np.array([*(numbers[path] for path in listed), -1], np.int64)[self._calls.module]
             for listed in (paths, owners)
         )
-        phase, at = self._calls.phase, np.maximum(found, 0)
+        phase = self._calls.phase
+        at = np.maximum(found, 0)
         beside = (around[at] == around[events]) | (own[at] == around[events])
         return np.where((found >= 0) & (phase[at] == phase[events]) & beside, found, -1)
 
@@ -395,7 +403,8 @@ class _EvidenceSearch:
             if not len(events):
                 continue
             of = self._maker[events] if calls is _GRADIENTS else events
-            events, of = events[of >= 0], top[of[of >= 0]]
+            events = events[of >= 0]
+            of = top[of[of >= 0]]
             for names, flag in ((_PLAIN, False), (TRANSPOSED, True)):
                 these = events[np.isin(of, distinct(top[self._named(names)])[0])]
                 rule = partial(
@@ -415,7 +424,9 @@ class _EvidenceSearch:
             return
         events = events[~self._behind_frozen(self._maker[events])]
         consumers = GradientConsumers(self._trace)
-        signatures, makers, ended = self._trace.signatures, self._maker[events], self._calls.end_ns[events]
+        signatures = self._trace.signatures
+        makers = self._maker[events]
+        ended = self._calls.end_ns[events]
         pairs, which = distinct_rows(self._host.signature[events], self._host.signature[makers])
         made = np.zeros((len(events), 3), bool)
         for row, ours in places_of(which):
@@ -440,7 +451,8 @@ class _EvidenceSearch:
     def _behind_frozen(self, makers: Int64s) -> Mask:
         """Which forward operators come after a convolution that made no node, in the forward pass that they
         are of."""
-        host, family = self._host, self._named(_CONVOLUTIONS)
+        host = self._host
+        family = self._named(_CONVOLUTIONS)
         nodes = np.sort(host.start_ns[self._nodes[0]])
         made = np.zeros(len(host) + 1, np.int64)
         made[self._nodes[1] + 1] = 1
@@ -466,7 +478,8 @@ class _EvidenceSearch:
         gradients = self._named(pair_rules.BATCH_NORM_GRADIENT)
         of = np.where(gradients[events], self._maker[events], top[events])
         known = (of >= 0) & norms[np.maximum(of, 0)]
-        events, of = events[known], top[of[known]]
+        events = events[known]
+        of = top[of[known]]
 
         def note(tops: Int64s, flag: bool, source: str) -> None:
             rule = partial(pair_rules.mode, value=flag, source=source)
@@ -509,13 +522,13 @@ class GradientConsumers:
         # The first node at or after each one that is not a leaf.
         others = np.append(np.where(self._leaf, _NEVER, self._start), _NEVER)
         self._other = np.minimum.accumulate(others[::-1])[::-1]
-        self._codes: dict[tuple[int, ...], list[int]] = {}
+        self._codes: dict[Ints, list[int]] = {}
         for code in distinct(self._signature)[0].tolist():
             for shape in {tensor.shape for tensor in trace.signatures[code].tensors} if code >= 0 else ():
                 self._codes.setdefault(shape, []).append(code)
-        self._known: dict[tuple[int, ...], tuple[Int64s, Int64s, Int64s]] = {}
+        self._known: dict[Ints, tuple[Int64s, Int64s, Int64s]] = {}
 
-    def after(self, shape: tuple[int, ...], times_ns: Int64s, numbers: Int64s) -> Mask:
+    def after(self, shape: Ints, times_ns: Int64s, numbers: Int64s) -> Mask:
         """Whether a gradient of this shape went, after these times, to a leaf before any other node, or to a
         node of a number below these."""
         starts, least, leaves = self._of(shape)
@@ -523,7 +536,7 @@ class GradientConsumers:
         following = leaves[np.searchsorted(leaves[:-1], times_ns)]
         return found | (following < self._other[np.searchsorted(self._start, times_ns)])
 
-    def _of(self, shape: tuple[int, ...]) -> tuple[Int64s, Int64s, Int64s]:
+    def _of(self, shape: Ints) -> tuple[Int64s, Int64s, Int64s]:
         """The starts of the nodes that take it, the smallest number from each of them on, and the starts of
         the leaves among them."""
         if shape not in self._known:

@@ -11,6 +11,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.errors import (
     OutOfMemoryError,
@@ -273,10 +274,8 @@ def record_network(name: str, options: PointOptions, *, memory: bool = False) ->
                 raise
             reason = _why_real(error)
         # Parameters, in training with gradients and momentum.
-        needed, free = (
-            building.parameter_bytes * (3 if options.mode == "training" else 1),
-            psutil.virtual_memory().available,
-        )
+        needed = building.parameter_bytes * (3 if options.mode == "training" else 1)
+        free = psutil.virtual_memory().available
         if needed > free:
             if faked is not None:
                 return faked
@@ -384,7 +383,8 @@ def summarize(recording: StepCalls) -> Count:
         modules.setdefault(
             module.path, ModuleCount(path=module.path, type=module.type, calls=calls, depth=depth)
         )
-    working, unknown = sum(row.calls for row in rows), sum(row.calls for row in rows if row.kind == "unknown")
+    working = sum(row.calls for row in rows)
+    unknown = sum(row.calls for row in rows if row.kind == "unknown")
     return Count.of(
         rows,
         modules=with_rows(modules.values(), inside),
@@ -409,8 +409,6 @@ def with_rows(
         for path in with_ancestors(module):
             sums[path, name] += figure
     return tuple(
-        msgspec.structs.replace(
-            one, **{name: getattr(one, name) + sums[one.path, name] for name in _OF_MODULES}
-        )
+        replace(one, **{name: getattr(one, name) + sums[one.path, name] for name in _OF_MODULES})
         for one in modules
     )

@@ -13,7 +13,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from rooflines.profiler.calls.recorder import StepCalls
     from rooflines.profiler.records import Workload
 
-COUNTERS: Final = ("torch", "fvcore", "profiler")
-NOT_EXPLAINED: Final = "not explained"
-_MAC: Final = "counts a multiply-add as one"
-_PARTS: Final = "counts the operators inside a fused one"
-_RENAMED: Final = "sees the same products as calls of other operators"
-_NO_FORMULA: Final = "has no formula"
+COUNTERS = ("torch", "fvcore", "profiler")
+NOT_EXPLAINED = "not explained"
+_MAC = "counts a multiply-add as one"
+_PARTS = "counts the operators inside a fused one"
+_RENAMED = "sees the same products as calls of other operators"
+_NO_FORMULA = "has no formula"
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +136,8 @@ def _undivided_weight_gradient(signature: Signature) -> int:
     """The gradient of the weight as that of a convolution of one group."""
     if not signature.name.endswith("convolution_backward"):
         return _matrix_flops(signature)
-    groups, mask = signature.arg(9), signature.arg(10)
+    groups = signature.arg(9)
+    mask = signature.arg(10)
     whole = _matrix_flops(signature)
     if not (isinstance(groups, int) and isinstance(mask, tuple)):
         return whole
@@ -149,7 +150,7 @@ _Grouped = defaultdict[str, list[tuple[str, int, int]]]
 # A reason why a counter's figure for an operator is not our matrix FLOPs, and the arithmetic that gives its
 # figure for one call.
 _Reason = tuple[str, Callable[[Signature], int]]
-_TORCH_REASONS: Final[tuple[_Reason, ...]] = (
+_TORCH_REASONS: tuple[_Reason, ...] = (
     ("does not divide the weight's gradient by the groups", _undivided_weight_gradient),
     ("counts pairs excluded by a causal mask", _full_pairs),
 )
@@ -159,7 +160,8 @@ def _explained(recording: StepCalls, theirs: dict[str, int]) -> OtherCount:
     """The differences operator by operator: first the arithmetic that is not matrix products, then the
     products."""
     calls: dict[str, list[tuple[Signature, int]]] = defaultdict(list)
-    ours, others = Counter[str](), Counter[str]()
+    ours = Counter[str]()
+    others = Counter[str]()
     for call, number in recording.calls.items():
         work = count_call(call.signature, outputs=call.outputs).work
         if work is not None:
@@ -170,7 +172,8 @@ def _explained(recording: StepCalls, theirs: dict[str, int]) -> OtherCount:
     renamed = _renamed(ours, theirs)
     fused = _fused(ours, theirs) if not renamed else set()
     for name in sorted({*ours, *theirs}):
-        mine, found = ours[name], theirs.get(name, 0)
+        mine = ours[name]
+        found = theirs.get(name, 0)
         if others[name]:
             grouped[
                 "counts no bias, softmax or activation" if mine else "counts matrix products only"
@@ -198,7 +201,8 @@ def _fused(ours: Counter[str], theirs: dict[str, int]) -> set[str]:
     counts too much elsewhere."""
     missing = {name for name, flops in ours.items() if flops and name not in theirs}
     surplus = {name for name, flops in theirs.items() if flops > ours[name]}
-    whole, parts = sum(ours[name] for name in missing), sum(theirs[name] - ours[name] for name in surplus)
+    whole = sum(ours[name] for name in missing)
+    parts = sum(theirs[name] - ours[name] for name in surplus)
     return missing | surplus if whole and whole == parts else set()
 
 
@@ -226,8 +230,8 @@ def _collected(grouped: _Grouped) -> tuple[Difference, ...]:
 # --- fvcore -----------------------------------------------------------------------------------------------
 
 # Its kinds of operator -> ours, and how it counts one element where that is not a multiply-add.
-_PRODUCTS: Final = ("addmm", "mm", "bmm", "baddbmm", "mv", "addmv", "dot", "_addmm_activation")
-_FVCORE_KINDS: Final[dict[str, tuple[str, ...]]] = {
+_PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "mv", "addmv", "dot", "_addmm_activation")
+_FVCORE_KINDS: dict[str, tuple[str, ...]] = {
     "conv": ("convolution",),
     **dict.fromkeys(("linear", "matmul", "mm", "addmm", "bmm", "einsum"), _PRODUCTS),
     **dict.fromkeys(
@@ -267,14 +271,17 @@ def _fvcore(ours: NetworkRecording, name: str, options: PointOptions) -> OtherCo
 def _fvcore_differences(
     recording: StepCalls, theirs: dict[str, int], missed: list[str]
 ) -> tuple[Difference, ...]:
-    ours, others = Counter[str](), Counter[str]()
+    ours = Counter[str]()
+    others = Counter[str]()
     for row in summarize(recording).operators:
         ours[row.name.removeprefix("aten::")] += row.matrix_flops or 0
         others[row.name.removeprefix("aten::")] += (row.flops or 0) - (row.matrix_flops or 0)
-    grouped, seen = _Grouped(list), set[str]()
+    grouped = _Grouped(list)
+    seen = set[str]()
     for names in dict.fromkeys(_FVCORE_KINDS[kind] for kind in theirs if kind in _FVCORE_KINDS):
         found = sum(flops for kind, flops in theirs.items() if _FVCORE_KINDS.get(kind) == names)
-        matrix, rest = sum(ours[name] for name in names), sum(others[name] for name in names)
+        matrix = sum(ours[name] for name in names)
+        rest = sum(others[name] for name in names)
         here = [name for name in names if ours[name] or others[name]]
         seen.update(here)
         label = ", ".join(here)
@@ -344,7 +351,7 @@ def _profiler(ours: NetworkRecording, name: str, options: PointOptions) -> Other
 
 
 # It counts where the operator is called; the product is one level below.
-_COMPOSED: Final = {"aten::conv2d": "aten::convolution"}
+_COMPOSED = {"aten::conv2d": "aten::convolution"}
 
 
 def _explained_with_elements(recording: StepCalls, theirs: Counter[str]) -> OtherCount:
@@ -353,12 +360,14 @@ def _explained_with_elements(recording: StepCalls, theirs: Counter[str]) -> Othe
     both: dict[str, Work] = {}
     forward: Counter[str] = Counter()
     for row in summarize(recording).operators:
-        matrix, flops = row.matrix_flops or 0, row.flops or 0
+        matrix = row.matrix_flops or 0
+        flops = row.flops or 0
         both[row.name] = both.get(row.name, Work()) + Work(matrix, flops - matrix)
         forward[row.name] += flops if row.phase == "forward" else 0
     grouped = _Grouped(list)
     for name in sorted({*both, *theirs}):
-        mine, found = both.get(name, Work()), theirs[name]
+        mine = both.get(name, Work())
+        found = theirs[name]
         figures = {
             forward[name]: "counts this operator in the forward only",
             mine.matrix_flops: "counts no bias",

@@ -76,7 +76,8 @@ def count_generation(
 
     mode = fake_tensors()
     options = replace(options, mode="generate", device="cpu", compile="off")
-    length, steps = options.prompt_length, options.new_tokens - 1
+    length = options.prompt_length
+    steps = options.new_tokens - 1
     if keys is None:
         keys = (length + (steps + 1) // 2,) if steps else ()
     try:
@@ -130,7 +131,8 @@ class _Phases:
 
     def prefill(self, length: int) -> Count:
         """Count the prompts."""
-        tokens, generator = self._tokens(length), self._generator
+        tokens = self._tokens(length)
+        generator = self._generator
         if not isinstance(generator, CausalModel):
             return self._count("prefill", lambda: generator.prefill(tokens))
 
@@ -148,11 +150,13 @@ class _Phases:
         if not isinstance(generator, CausalModel):
             import torch
 
-            token, before = self._tokens(1), self._tokens(keys - 1)
+            token = self._tokens(1)
+            before = self._tokens(keys - 1)
             with self._mode, torch.inference_mode(), self._autocast():
                 generator.prefill(before)  # fills its cache
             return self._count("decode", lambda: generator.decode(token))
-        tokens, cache = self._tokens(keys if generator.kind == "none" else 1), self.cache(keys)
+        tokens = self._tokens(keys if generator.kind == "none" else 1)
+        cache = self.cache(keys)
         return self._count(
             "decode", lambda: generator.logits(generator.network, tokens, cache), lambda: cache
         )
@@ -209,7 +213,8 @@ def _resized(filled: Any, layer: Any) -> Any:
     empty."""
     import torch
 
-    made, slots = copy.copy(filled), getattr(layer, "max_cache_len", None)
+    made = copy.copy(filled)
+    slots = getattr(layer, "max_cache_len", None)
     if slots is None:
         return made  # a state, which has no place for each token
     for name, value in vars(filled).items():

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,18 +34,20 @@ from rooflines.roofline.judge.shapes import sizes_in
 if TYPE_CHECKING:
     import torch
 
-KERNEL: Final = "latent_attention"
-FLASH: Final = "aten::_flash_attention_forward"
-_EXPANSION: Final = ".kv_b_proj"
+KERNEL = "latent_attention"
+FLASH = "aten::_flash_attention_forward"
+_EXPANSION = ".kv_b_proj"
 # Besides the expansion: the projections to the latent, of the queries, and of the result, by the names that
 # networks give them.
-_DOWN, _QUERIES, _OUTPUT = (".kv_a_proj_with_mqa",), (".q_b_proj", ".q_proj"), (".o_proj",)
-_PRODUCTS: Final = ("aten::mm", "aten::addmm")
+_DOWN = (".kv_a_proj_with_mqa",)
+_QUERIES = (".q_b_proj", ".q_proj")
+_OUTPUT = (".o_proj",)
+_PRODUCTS = ("aten::mm", "aten::addmm")
 # A module with this below it attends to some of the keys.
-_SELECTS: Final = ".indexer"
+_SELECTS = ".indexer"
 # Up to this depth of a head, PyTorch's attention takes keys and values for several heads of queries without
 # copies.
-_GROUPED: Final = 256
+_GROUPED = 256
 
 
 @contextlib.contextmanager
@@ -73,11 +75,9 @@ def one_kernel(generator: Any) -> Iterator[None]:
         **keywords: Any,
     ) -> Any:
         """query [b, h, s_q, d], key [b, g, s_k, d], value [b, g, s_k, d_v] -> [b, s_q, h, d_v]"""
-        queries, keys, window = (
-            query.shape[2],
-            key.shape[2],
-            sliding_window or getattr(module, "sliding_window", None) or 0,
-        )
+        queries = query.shape[2]
+        keys = key.shape[2]
+        window = sliding_window or getattr(module, "sliding_window", None) or 0
         causal = keywords.get("is_causal", getattr(module, "is_causal", True))
         if causal and window and queries == 1 and keys <= window:
             mask = None
@@ -85,10 +85,8 @@ def one_kernel(generator: Any) -> Iterator[None]:
         plain = mask is None and key.shape[-1] == value.shape[-1] <= _GROUPED
         if plain or not known or not causal or "position_bias" in keywords or key.shape[-1] < value.shape[-1]:
             return called(module, query, key, value, mask, *args, **keywords)
-        turned, left = (
-            (tensor.transpose(1, 2) for tensor in (query, key, value)),
-            None if mask is None else window - 1,
-        )
+        turned = (tensor.transpose(1, 2) for tensor in (query, key, value))
+        left = None if mask is None else window - 1
         kernel = torch.ops.aten._flash_attention_forward
         found = kernel(*turned, None, None, queries, keys, 0.0, True, False, window_size_left=left)
         return found[0][..., : value.shape[-1]], None
@@ -156,7 +154,8 @@ def _sizes(products: Mapping[str, OperatorCount]) -> _Sizes | None:
     rope, keys = latent - rank, expanded - result  # of all heads: heads * key
     if rope <= 0 or keys <= 0 or (asked - keys) % rope:
         return None
-    heads, size = (asked - keys) // rope, products[_EXPANSION]
+    heads = (asked - keys) // rope
+    size = products[_EXPANSION]
     item = (size.bytes_read or 0) // size.calls // (tokens * rank + rank * expanded)
     return _Sizes(heads, rank, rope, keys // heads, result // heads, item)
 
@@ -170,7 +169,8 @@ def _product(row: OperatorCount) -> tuple[int, int, int]:
 def _rows(
     layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool, like: OperatorCount
 ) -> Iterator[OperatorCount]:
-    tokens, keys = batch * phase.tokens, batch * phase.keys
+    tokens = batch * phase.tokens
+    keys = batch * phase.keys
     head = of.key + of.rope, of.value
     if absorbs:
         for inner, outer in ((of.key, of.rank), (of.rank, of.value)):

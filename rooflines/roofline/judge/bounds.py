@@ -177,15 +177,14 @@ class Judgment:
 
 def judge(row: TimeRow, ceilings: Ceilings | None, precision: str | None) -> Judgment:
     """Compare ``row`` with ``ceilings``; ``precision`` is that of its matrix part."""
-    time_s, work = row.time_ns / 1e9, row.count.work
-    judged = _judged(row, time_s, work, ceilings, precision)
+    judged = _judged(row, ceilings, precision)
     if row.doubt is not None:
         return Judgment(judged.bound if judged.lower_bound_s is None else "unknown", flag=row.doubt)
     if judged.efficiency is None:
         return replace(
             judged,
             flag="no device time was recorded for its work"
-            if time_s <= 0 and row.exposed_ns is not None
+            if row.time_ns <= 0 and row.exposed_ns is not None
             else None,
         )
     if judged.efficiency <= IMPLAUSIBLE:
@@ -194,26 +193,17 @@ def judge(row: TimeRow, ceilings: Ceilings | None, precision: str | None) -> Jud
     return replace(judged, flag=_FLAGS.get(why, _FASTER_THAN_LATENCY).format(judged.memory_level))
 
 
-def _judged(
-    row: TimeRow, time_s: float, work: Work | None, ceilings: Ceilings | None, precision: str | None
-) -> Judgment:
+def _judged(row: TimeRow, ceilings: Ceilings | None, precision: str | None) -> Judgment:
+    time_s = row.time_ns / 1e9
+    work = row.count.work
     # What a collective moves goes over the link to other devices, which no ceiling of this one bounds.
     communicates = row.count.category == "communication"
     works = work is not None and bool(work.flops or work.bytes)
     copies = [(way, kernel) for kernel in row.kernels if (way := way_of(kernel.name)) is not None]
-    copying_ns, all_ns = (
-        sum(kernel.time_ns for _, kernel in copies),
-        sum(kernel.time_ns for kernel in row.kernels),
-    )
-    if copies and not communicates and copying_ns > _MOSTLY * all_ns:
-        return _transferred(
-            row,
-            {way for way, _ in copies},
-            sum(kernel.calls for _, kernel in copies),
-            time_s,
-            works,
-            ceilings,
-        )
+    copying_ns = sum(kernel.time_ns for _, kernel in copies)
+    if copies and not communicates and copying_ns > _MOSTLY * sum(kernel.time_ns for kernel in row.kernels):
+        number = sum(kernel.calls for _, kernel in copies)
+        return _transferred(row, {way for way, _ in copies}, number, works, ceilings)
     if communicates:
         return Judgment("communication")
     if not works and ceilings is not None:
@@ -257,10 +247,11 @@ def bound_class(roof: Bound, efficiency: float | None) -> tuple[Bound, Literal["
 
 
 def _transferred(
-    row: TimeRow, ways: set[Way], copies: int, time_s: float, works: bool, ceilings: Ceilings | None
+    row: TimeRow, ways: set[Way], copies: int, works: bool, ceilings: Ceilings | None
 ) -> Judgment:
     """A row of ``copies`` between host and device. Without work (``item``) a number crosses, whose bytes take
     no time."""
+    time_s = row.time_ns / 1e9
     work = row.count.work if row.count.category == "copy" else None
     # What it reads is on one side of the link, what it writes on the other; dtypes may be converted on either
     # side.

@@ -145,7 +145,8 @@ def _total(values: Iterable[float]) -> int | float:
 
 def merged_kernel(group: Sequence[Kernel]) -> Kernel:
     """One kernel for ``group``, with the name of the first: sums, and what is the same in all of them."""
-    time_s, first = sum(one.time_s for one in group), group[0]
+    time_s = sum(one.time_s for one in group)
+    first = group[0]
     occupied = [one.occupancy * one.time_s for one in group if one.occupancy is not None]
     return replace(
         first,

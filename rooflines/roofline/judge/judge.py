@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import CONTRADICTS, DISTURBED, UNCONFIRMED, Ceilings, marked, marks_of
 from rooflines.profiler.read.distinct import distinct
@@ -83,7 +83,7 @@ class Judged(NamedTuple):
 def judge_times(run: Run, ceilings: Ceilings | None) -> Judged:
     """What is known of a run without a trace."""
     given = _given(run, ceilings)
-    return Judged(msgspec.structs.replace(given.untraced, usage=usage(run, None, given.roofs)))
+    return Judged(replace(given.untraced, usage=usage(run, None, given.roofs)))
 
 
 class _Given(NamedTuple):
@@ -99,7 +99,9 @@ class _Given(NamedTuple):
 
 
 def _given(run: Run, ceilings: Ceilings | None) -> _Given:
-    facts, quiet, roofs = run.facts, quiet_steps(run), ceilings or run.facts.ceilings
+    facts = run.facts
+    quiet = quiet_steps(run)
+    roofs = ceilings or run.facts.ceilings
     steps = (
         summarize_steps(facts.steps, facts.workload, facts.compile_s, quiet.timed, quiet.traced)
         if facts.steps
@@ -198,7 +200,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     gaps, place_of_gaps = by_call_site(uncounted, unmodeled, apart=served)
     places = np.concatenate((place, len(operators) + place_of_gaps))
     operators, gaps, lines = with_lines(timed, places, operators, gaps)
-    coverage = msgspec.structs.replace(_coverage(timed, divided, gaps), lost=lost)
+    coverage = replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(
         given.run,
@@ -207,8 +209,8 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     )
     totals = total(operators, facts, bounded=divided.is_bounded)
     if used is not None and timed.steps:
-        totals = msgspec.structs.replace(totals, energy_j=used.energy_per_step_j)
-    analysis = msgspec.structs.replace(
+        totals = replace(totals, energy_j=used.energy_per_step_j)
+    analysis = replace(
         untraced,
         workload=_workload(facts.workload, operators, coverage),
         memory=_with_allocated(untraced.memory, timed),
@@ -297,9 +299,7 @@ def _workload(recorded: Workload, operators: tuple[OperatorRow, ...], coverage: 
     """The workload, for another program in the precision of its matrix work, unless it was given."""
     if recorded.source == "model" or (recorded.source != "trace" and recorded.precision != "fp32"):
         return recorded
-    return msgspec.structs.replace(
-        recorded, precision=traced_precision(operators, coverage.unmodeled) or recorded.precision
-    )
+    return replace(recorded, precision=traced_precision(operators, coverage.unmodeled) or recorded.precision)
 
 
 def _coverage(attribution: Attribution, divided: Partition, gaps: tuple[Unmodeled, ...]) -> Coverage:
@@ -388,8 +388,8 @@ def _on_host(
     waits = synchronizations(attribution, traced.causes)
     works = host_work(attribution, traced.causes["host_bound"])
     return (
-        tuple(msgspec.structs.replace(wait, idle_s=wait.idle_s * left) for wait in waits),
-        tuple(msgspec.structs.replace(work, idle_s=work.idle_s * left) for work in works),
+        tuple(replace(wait, idle_s=wait.idle_s * left) for wait in waits),
+        tuple(replace(work, idle_s=work.idle_s * left) for work in works),
     )
 
 
@@ -440,8 +440,8 @@ def _memory(facts: RunFile) -> Memory | None:
     tensors = step.peak_bytes - step.at_peak.overhead
     if tensors > peak:
         return memory
-    parts = msgspec.structs.replace(step.at_peak, overhead=peak - tensors)
-    return msgspec.structs.replace(
+    parts = replace(step.at_peak, overhead=peak - tensors)
+    return replace(
         memory,
         at_peak=parts,
         operator=step.operator,
@@ -455,7 +455,7 @@ def _memory(facts: RunFile) -> Memory | None:
 def _with_allocated(memory: Memory | None, attribution: Attribution) -> Memory | None:
     """``memory`` with what the trace says of it, where the tensors of a step were not followed."""
     traced = None if memory is not None and memory.curve is not None else allocated(attribution)
-    return memory if traced is None else msgspec.structs.replace(memory or Memory(), allocated=traced)
+    return memory if traced is None else replace(memory or Memory(), allocated=traced)
 
 
 def _doubtful(ceilings: Ceilings | None) -> list[str]:
@@ -468,12 +468,11 @@ def _doubtful(ceilings: Ceilings | None) -> list[str]:
     }
     notes = []
     for word, why in reasons.items():
-        doubtful = (
-            [one for one in ceilings.ceilings if word in marks_of(one) and not one.variant]
-            if ceilings
-            else []
-        )
-        names = [f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name for one in doubtful]
+        names = [
+            f"{one.name} ({marked(one, word)})" if word == CONTRADICTS else one.name
+            for one in (ceilings.ceilings if ceilings else ())
+            if word in marks_of(one) and not one.variant
+        ]
         if names:
             notes.append(f"{why}: {', '.join(names)}; measure them again on an idle machine")
     return notes

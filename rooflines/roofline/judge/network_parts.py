@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Literal
 
 Part = Literal["attention", "MLP", "experts", "embedding", "head", "normalization", "sampling", "other"]
-PARTS: Final[tuple[Part, ...]] = (
+PARTS: tuple[Part, ...] = (
     "attention",
     "MLP",
     "experts",
@@ -26,7 +26,7 @@ PARTS: Final[tuple[Part, ...]] = (
 
 # Types of modules, by how they end, and their names; of several rows that fit, the first, types before names.
 # Other mixers of tokens (state spaces, convolutions) count as attention.
-_TYPES: Final[tuple[tuple[str, Part], ...]] = (
+_TYPES: tuple[tuple[str, Part], ...] = (
     (r"\w*(Experts|MoE(Block|Layer)?|Router|TopKGate)", "experts"),
     (r"\w*(Attention|Attn|Mixer|RotaryEmbedding)", "attention"),
     (r"\w*(MLP|FeedForward|FFN)", "MLP"),
@@ -34,7 +34,7 @@ _TYPES: Final[tuple[tuple[str, Part], ...]] = (
     (r"\w*(LMHead|LogitsProcessor)", "head"),
     (r"\w*Embeddings?", "embedding"),
 )
-_NAMES: Final[tuple[tuple[str, Part], ...]] = (
+_NAMES: tuple[tuple[str, Part], ...] = (
     (r"\w*norm(_?f|_?\d+|_\w+)?|ln(_?\w+)?|\w+_ln", "normalization"),
     (r"\w*experts?|\w*expert_gate|\w*moe|router|shared_mlp", "experts"),
     (
@@ -55,19 +55,19 @@ _NAMES: Final[tuple[tuple[str, Part], ...]] = (
     (r"w[tp]e|\w*embeddings?(_project)?|\w*embed(s|_\w+)?|\w*_emb|project_in|per_layer_\w+", "embedding"),
 )
 # Categories that decide where no module does.
-_CATEGORIES: Final[dict[str, Part]] = {
+_CATEGORIES: dict[str, Part] = {
     "attention": "attention",
     "moe": "experts",
     "embedding": "embedding",
     "normalization": "normalization",
 }
-_ROUTERS: Final = ("gate", "wg")  # in an MLP; a gate of attention is attention
-_SMALL: Final = ("element-wise", "reduction")
-_GENERATION: Final = ("prefill", "decode")
-_SAMPLING: Final = re.compile(
+_ROUTERS = ("gate", "wg")  # in an MLP; a gate of attention is attention
+_SMALL = ("element-wise", "reduction")
+_GENERATION = ("prefill", "decode")
+_SAMPLING = re.compile(
     r"\w+::_?(argmax|multinomial|topk|sort|(log_)?softmax|exponential|cumsum|\w*sampl)\w*\Z"
 )
-_INDEX: Final = re.compile(r"\d+|\*")
+_INDEX = re.compile(r"\d+|\*")
 
 
 def part_of(

@@ -118,7 +118,8 @@ def _judged_precision(row: TimeRow, facts: RunFile, ceilings: Ceilings | None) -
     Torch allows TF32 in cuDNN by default, on every device: one that has no such roof ran in fp32. Runs from
     before the switch of recurrent layers was recorded are judged by that of products.
     """
-    work, named = row.work, {matrix_precision(kernel.name) for kernel in row.kernels}
+    work = row.work
+    named = {matrix_precision(kernel.name) for kernel in row.kernels}
     if work.precision == "fp32" and work.matrix_flops and named & {"fp32", "tf32"} != {"fp32"}:
         allowed = facts.tf32 or {}
         switch = "convolution" if row.count.category == "convolution" else "matmul"
@@ -141,11 +142,9 @@ def bound_and_headroom(row: OperatorRow) -> tuple[float, float]:
 def total(operators: Sequence[OperatorRow], facts: RunFile, *, bounded: bool) -> Totals:
     """The sums over all operators, those of bounds only where the step is ``bounded``."""
     bounds = [bound_and_headroom(row) for row in operators if row.lower_bound_s is not None]
-    time_s, lower_s, headroom_s = (
-        sum(row.time_s for row in operators),
-        sum(one for one, _ in bounds),
-        sum(one for _, one in bounds),
-    )
+    time_s = sum(row.time_s for row in operators)
+    lower_s = sum(one for one, _ in bounds)
+    headroom_s = sum(one for _, one in bounds)
     unjudged = [row for row in operators if row.lower_bound_s is None or row.bound == "transfer"]
     if not any(row.flops or row.bytes for row in operators):
         return Totals(time_s=time_s or None, unjudged_s=time_s, peak_memory_bytes=facts.peak_memory_bytes)
@@ -184,11 +183,8 @@ def module_rows(
 ) -> tuple[ModuleRow, ...]:
     """Every module with all that runs below it, forward and backward, in the order of first call; ``judged``
     goes with the rows."""
-    modules, module_calls, steps = (
-        attribution.calls.modules,
-        attribution.calls.module_calls.tolist(),
-        attribution.per,
-    )
+    modules, steps = attribution.calls.modules, attribution.per
+    module_calls = attribution.calls.module_calls.tolist()
     times: dict[str, list[float]] = defaultdict(list)
     below: dict[str, list[tuple[TimeRow, OperatorRow]]] = defaultdict(list)
     for row in (*attribution.gaps, *attribution.rows):
@@ -202,8 +198,11 @@ def module_rows(
     for number in sorted(
         {module.path: number for number, module in reversed(list(enumerate(modules)))}.values()
     ):
-        module, called, path = modules[number], module_calls[number], modules[number].path
-        time_s, counted = sum(times[path], 0.0), below[path]
+        module = modules[number]
+        called = module_calls[number]
+        path = modules[number].path
+        time_s = sum(times[path], 0.0)
+        counted = below[path]
         # A capture trace has modules that no replayed graph calls.
         if not called and not time_s:
             continue

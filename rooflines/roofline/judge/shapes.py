@@ -78,7 +78,8 @@ def repeated(rows: Iterable[OperatorRow], analysis: Analysis) -> list[list[Opera
     found: list[list[OperatorRow]] = []
     growing: dict[tuple[object, ...], list[tuple[list[int], list[OperatorRow]]]] = {}
     for members in grouped(rows, repeated_key).values():
-        row, parts = members[0], _SIZE.split(members[0].shapes)
+        row = members[0]
+        parts = _SIZE.split(members[0].shapes)
         if row.phase != "decode" or row.calls >= tokens or len(parts) < 2:
             found.append(members)
             continue

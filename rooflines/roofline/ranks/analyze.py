@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.errors import TraceError, UsageError
@@ -46,7 +46,8 @@ from rooflines.roofline.ranks.records import MatchedRow, RankAnalysis, RankRow, 
 from rooflines.units import counted, percent, seconds
 
 # Times after this are dates, and ranks of one job begin less than an hour apart.
-_DATED_NS, _ONE_JOB_NS = 10**18, 3_600 * 10**9
+_DATED_NS = 10**18
+_ONE_JOB_NS = 3_600 * 10**9
 # What ranks are compared in.
 COMPARED = (
     "span_s",
@@ -120,9 +121,7 @@ def read_rank(source: str, reading: ReadOptions = READ_DEFAULTS, judge: Judge = 
     if division is not None and division.of == "host" and division.communication_s:
         # Processors exchange from the host, where no kernel shows it.
         exchanged_s = division.communication_s
-        timeline = msgspec.structs.replace(
-            timeline, communication_s=exchanged_s, exposed_communication_s=exchanged_s
-        )
+        timeline = replace(timeline, communication_s=exchanged_s, exposed_communication_s=exchanged_s)
     return RankPart(
         source=shown(source),
         place=trace.rank,
@@ -170,7 +169,7 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
     )
     own = {
         rank: [
-            msgspec.structs.replace(
+            replace(
                 one,
                 **{
                     name: saved_s * _factor(part, per)
@@ -182,7 +181,7 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
         ]
         for rank, part in numbered.items()
     }
-    return msgspec.structs.replace(found, findings=find(found, own))
+    return replace(found, findings=find(found, own))
 
 
 def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
@@ -233,7 +232,8 @@ def _mean_of(parts: Sequence[RankPart], per: str, name: str) -> dict[str, float]
 
 
 def _rank_row(place: int, rank: int, part: RankPart, per: str, waits: Waits) -> RankRow:
-    timeline, factor = part.timeline, _factor(part, per)
+    timeline = part.timeline
+    factor = _factor(part, per)
     communication, exposed = timeline.communication_s, timeline.exposed_communication_s
     return RankRow(
         rank=rank,
@@ -253,7 +253,8 @@ def _rank_row(place: int, rank: int, part: RankPart, per: str, waits: Waits) -> 
 def _spread(ranks: Sequence[RankRow], name: str) -> Spread:
     values = {row.rank: getattr(row, name) for row in ranks}
     mean = sum(values.values()) / len(values)
-    low, high = min(values, key=lambda rank: values[rank]), max(values, key=lambda rank: values[rank])
+    low = min(values, key=lambda rank: values[rank])
+    high = max(values, key=lambda rank: values[rank])
     imbalance = values[high] / mean - 1 if mean > 0 else None
     return Spread(
         min=values[low], max=values[high], mean=mean, min_rank=low, max_rank=high, imbalance=imbalance
@@ -366,13 +367,14 @@ def find(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> tuple[Findi
     """The findings of ``job`` with those of its ranks, ``own``: largest mean saving first, together at most
     the mean span."""
     span_s = job.spread["span_s"].mean
-    found, left_s = [], span_s
+    found = []
+    left_s = span_s
     for one in in_order((*_late(job), *_of_ranks(job, own))):
         saves_s = min(one.most_s, left_s)
         if one.most_s and saves_s < WORTH * span_s:
             continue
         left_s -= min(saves_s, one.gain_s)
-        found.append(msgspec.structs.replace(one, saves_s=saves_s or None))
+        found.append(replace(one, saves_s=saves_s or None))
     return tuple(found[:MOST])
 
 
@@ -422,7 +424,8 @@ def _late(job: RankAnalysis) -> Iterator[Finding]:
 
 def _differs(job: RankAnalysis, late: Straggler) -> str:
     row = next(row for row in job.ranks if row.rank == late.rank)
-    compute, idle = job.spread["compute_s"], job.spread["idle_s"]
+    compute = job.spread["compute_s"]
+    idle = job.spread["idle_s"]
     if row.compute_s > (1 + EVEN) * compute.mean:
         more = percent(row.compute_s / compute.mean - 1)
         return (
@@ -454,7 +457,7 @@ def _of_ranks(job: RankAnalysis, own: Mapping[int, Sequence[Finding]]) -> Iterat
         saves_s = sum(one.most_s for one in ranks.values()) / len(own)
         if ranks[most].suggestion.endswith(ALL_RANKS):  # waiting for a rank is not hidden by computation
             saves_s = min(saves_s, max(0.0, job.spread["exposed_communication_s"].mean - waited_s))
-        yield msgspec.structs.replace(
+        yield replace(
             ranks[most],
             saves_s=saves_s or None,
             **{

@@ -45,7 +45,10 @@ _ALONE = "only one rank of its group was given"
 _STREAM_ALONE = "no group is recorded, and no other rank has them on the same stream number"
 _PAIRS = "messages between two ranks are not matched"
 
+# Numbers of each rank, such as the places of its calls.
+_OfRanks = dict[int, Int64s]
 _Key: TypeAlias = "tuple[str, str | None, tuple[int, ...] | None, int | None, int | None]"
+_Groups = dict[_Key, _OfRanks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +94,10 @@ def match_collectives(
     return found, left
 
 
-def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64s]]:
+def _by_group(collectives: dict[int, Collectives]) -> _Groups:
     """For every group and kind (and stream, where the group is not noted) the calls of each rank, in
     order."""
-    grouped: dict[_Key, dict[int, Int64s]] = {}
+    grouped: _Groups = {}
     for rank in sorted(collectives):
         own = collectives[rank]
         pairs, which = distinct_rows(own.what, own.stream)
@@ -115,17 +118,17 @@ def _by_group(collectives: dict[int, Collectives]) -> dict[_Key, dict[int, Int64
     return grouped
 
 
-def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int, Int64s]]:
+def _join_streams(grouped: _Groups) -> _Groups:
     """The same, with one entry for a kind that every rank runs on one stream, where a rank is alone with its
     stream's number.
 
     Ranks number their streams as they make them: those of one group often have the same number, and need not.
     """
-    streams: dict[str, list[dict[int, Int64s]]] = {}
+    streams: dict[str, list[_OfRanks]] = {}
     for key, calls in grouped.items():
         if key[4] is not None:
             streams.setdefault(key[0], []).append(calls)
-    joined: dict[_Key, dict[int, Int64s]] = {}
+    joined: _Groups = {}
     for key, calls in grouped.items():
         several = streams[key[0]] if key[4] is not None else []
         ranks = [rank for own in several for rank in own]
@@ -136,7 +139,7 @@ def _join_streams(grouped: dict[_Key, dict[int, Int64s]]) -> dict[_Key, dict[int
     return joined
 
 
-def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -> tuple[Int64s, By, str]:
+def _together(kind: str, of: dict[int, Collectives], calls: _OfRanks) -> tuple[Int64s, By, str]:
     """The calls that are one collective, how that was told, and why the rest is none."""
     nothing = np.empty((0, len(calls)), np.int64)
     counts = {rank: len(own) for rank, own in calls.items()}
@@ -173,7 +176,8 @@ def _together(kind: str, of: dict[int, Collectives], calls: dict[int, Int64s]) -
 
 
 def _uneven(counts: dict[int, int]) -> str:
-    low, high = min(counts, key=lambda rank: counts[rank]), max(counts, key=lambda rank: counts[rank])
+    low = min(counts, key=lambda rank: counts[rank])
+    high = max(counts, key=lambda rank: counts[rank])
     return (
         ""
         if counts[low] == counts[high]
@@ -181,19 +185,18 @@ def _uneven(counts: dict[int, int]) -> str:
     )
 
 
-def _ran_together(
-    of: dict[int, Collectives], calls: dict[int, Int64s], together: Int64s, *, corrected: bool
-) -> bool:
+def _ran_together(of: dict[int, Collectives], calls: _OfRanks, together: Int64s, *, corrected: bool) -> bool:
     """Whether there is a moment at which each collective ran on all of its ranks."""
     starts, ends = (side_by_side(of, calls, together, name) for name in ("start_ns", "end_ns"))
     if corrected:
         difference = np.median(ends - ends[:, :1], axis=0).astype(np.int64)
-        starts, ends = starts - difference, ends - difference
+        starts = starts - difference
+        ends = ends - difference
     apart = starts.max(axis=1) > ends.min(axis=1) + (_CORRECTED_NS if corrected else _SAME_HOST_NS)
     return bool(np.count_nonzero(apart) <= _STRAYS * len(apart))
 
 
-def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s], alike: dict[int, Int64s]) -> Int64s:
+def _by_time(of: dict[int, Collectives], calls: _OfRanks, alike: _OfRanks) -> Int64s:
     """Those alike that end together on all ranks."""
     fewest = min(calls, key=lambda rank: len(calls[rank]))
     ends = {rank: of[rank].end_ns[own] for rank, own in calls.items()}
@@ -203,18 +206,18 @@ def _by_time(of: dict[int, Collectives], calls: dict[int, Int64s], alike: dict[i
     return np.stack([own[positions[:, i]] for i, own in enumerate(calls.values())], axis=1)
 
 
-def _partners(
-    one: int, other: int, alike: dict[int, Int64s], ends: dict[int, Int64s], lasting: dict[int, Int64s]
-) -> Int64s:
+def _partners(one: int, other: int, alike: _OfRanks, ends: _OfRanks, lasting: _OfRanks) -> Int64s:
     """For each call of one rank the position of the other rank's call that ends with it, -1 for none; no call
     is the partner of two."""
     if one == other:
         return np.arange(len(ends[one]))
     found = np.full(len(ends[one]), -1, np.int64)
     for like in np.intersect1d(alike[one], alike[other]).tolist():
-        own, candidates = np.flatnonzero(alike[one] == like), np.flatnonzero(alike[other] == like)
+        own = np.flatnonzero(alike[one] == like)
+        candidates = np.flatnonzero(alike[other] == like)
         candidates = candidates[np.argsort(ends[other][candidates], kind="stable")]
-        times, wanted = ends[other][candidates], ends[one][own]
+        times = ends[other][candidates]
+        wanted = ends[one][own]
         above = np.clip(np.searchsorted(times, wanted), 0, len(times) - 1)
         below = np.maximum(above - 1, 0)
         at = np.where(np.abs(times[below] - wanted) <= np.abs(times[above] - wanted), below, above)
@@ -254,7 +257,8 @@ def waits_at_start(
     together = {rank: {rank} for rank in collectives}
     places = np.concatenate([np.arange(len(own)) for own in ends])
     for place in np.argsort(np.concatenate(ends), kind="stable").tolist():
-        at, k = int(owners[place]), int(places[place])
+        at = int(owners[place])
+        k = int(places[place])
         one = matched[at]
         if all(together[rank] is together[one.ranks[0]] for rank in one.ranks):
             continue
@@ -315,7 +319,8 @@ class Waits:
         matched."""
         if not self.collectives:
             return None
-        waited, at_start = int(self.waited_ns.sum()), int(self.at_start_ns.sum())
+        waited = int(self.waited_ns.sum())
+        at_start = int(self.at_start_ns.sum())
         each = 1e9 * len(self._ranks)
         return Waiting(
             transfer_s=self._transfer_ns / each,
@@ -325,8 +330,10 @@ class Waits:
 
     def straggler(self) -> Straggler | None:
         """The rank that the others waited for longest in the steps; None if no rank stands out."""
-        total, worst = float(sum(self.caused_ns)), int(self.caused_ns.argmax())
-        caused_ns, times_last = float(self.caused_ns[worst]), int(self.times_last[worst])
+        total = float(sum(self.caused_ns))
+        worst = int(self.caused_ns.argmax())
+        caused_ns = float(self.caused_ns[worst])
+        times_last = int(self.times_last[worst])
         if not total or caused_ns / total < _STANDS_OUT / (len(self._ranks) + 1):
             return None
         return Straggler(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Final
 
 from rooflines.profiler.read.signature import (
     DTYPE_BYTES,
@@ -21,7 +20,9 @@ from rooflines.profiler.read.signature import (
     TensorArg,
 )
 
-_LONGEST_WALK: Final = 1 << 20
+Ints = tuple[int, ...]
+TensorArgs = tuple[TensorArg, ...]
+_LONGEST_WALK = 1 << 20
 
 
 class NotCounted(Exception):
@@ -94,11 +95,10 @@ class Arguments:
         """A tensor, or None where the call had none (old traces do not tell None from unrecorded)."""
         if name not in self._fields:
             return None
-        index, _ = self._fields[name]
-        found = self.signature.args[index] if index < len(self.signature.args) else None
+        found = self.signature.arg(self._fields[name][0])
         return found if isinstance(found, TensorArg) else None
 
-    def tensors(self, name: str) -> tuple[TensorArg, ...]:
+    def tensors(self, name: str) -> TensorArgs:
         """The tensors of a list argument, or of a list of lists, perhaps none."""
         found = self.value(name, absent=())
         return tuple(_flat(found)) if isinstance(found, tuple) else ()
@@ -110,7 +110,7 @@ class Arguments:
             raise NotCounted(f"argument '{name}' not recorded")
         return found
 
-    def integers(self, name: str, rank: int, absent: int | None = None) -> tuple[int, ...]:
+    def integers(self, name: str, rank: int, absent: int | None = None) -> Ints:
         """``rank`` integers; a single one applies to all."""
         found = self.value(name, absent=MISSING if absent is None else absent)
         if isinstance(found, int):
@@ -123,7 +123,7 @@ class Arguments:
             return found if len(found) == rank else found * rank
         raise NotCounted(f"argument '{name}' not recorded")
 
-    def sizes(self, name: str) -> tuple[int, ...]:
+    def sizes(self, name: str) -> Ints:
         """A list of integers of any length."""
         found = self.value(name)
         if isinstance(found, tuple) and all(isinstance(item, int) for item in found):
@@ -163,10 +163,15 @@ def distinct(tensor: TensorArg) -> int:
 
     A tensor cannot hold more distinct elements than lie between its first and its last one.
     """
-    if not tensor.strides or len(tensor.strides) != len(tensor.shape) or 0 in tensor.shape:
-        return tensor.distinct
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
+    extent = extent_of(tensor)
     return min(tensor.distinct, extent) if extent > 0 else tensor.distinct
+
+
+def extent_of(tensor: TensorArg) -> int:
+    """Elements from the first to the last one in memory."""
+    if tensor.strides is None or len(tensor.strides) != len(tensor.shape) or not tensor.numel:
+        return tensor.numel
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
 
 
 def size_of(dtype: str) -> int:
@@ -207,7 +212,7 @@ def share(tensors: Iterable[TensorArg | None], experts: int, rows: int) -> int:
     )
 
 
-def broadcast(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+def broadcast(shapes: Iterable[Ints]) -> Ints:
     """The shape of an element-wise result: dimensions aligned at the right, 1 stretched."""
     out: list[int] = []
     for shape in shapes:
@@ -265,7 +270,7 @@ def promote(operands: Iterable[Argument]) -> str:
 
 
 # The complex dtype whose parts hold numbers of a real one.
-_COMPLEX_OF: Final = {
+_COMPLEX_OF = {
     "float64": "complex128",
     "float32": "complex64",
     "bfloat16": "complex64",

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from rooflines.profiler.read.signature import Argument, Signature
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import Arguments, Ints, NotCounted, size, size_of, written
 from rooflines.roofline.count.formulas.costs import SOFTMAX, SOFTMAX_FROM_LOG_SUM
 from rooflines.roofline.count.formulas.lengths import Lengths, packed_lengths, pairs, recorded_lengths
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import Tensors, named
 
-_NO_MASK: Final = 1 << 30  # the block size of flex attention's mask that masks nothing
+_NO_MASK = 1 << 30  # the block size of flex attention's mask that masks nothing
 
 
 # --- one attention ----------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ class Attention:
     pairs: int
     query_depth: int
     value_depth: int
-    rows: tuple[int, ...] = ()
+    rows: Ints = ()
     assumption: str = ""
 
     @property
@@ -82,7 +82,8 @@ def sight(args: Arguments, lower_right: bool) -> tuple[int | None, int | None, b
     if args.has(
         "mask_type"
     ):  # memory-efficient attention: 1 is causal from the upper left, 2 from the lower right
-        kind, window = args.value("mask_type"), _bound(args.value("window"))
+        kind = args.value("mask_type")
+        window = _bound(args.value("window"))
         if isinstance(kind, bool) or kind not in (0, 1, 2):
             raise NotCounted("arguments of another version of this operator")
         if window and not kind:
@@ -103,7 +104,9 @@ def _bound(value: Argument) -> int | None:
 
 
 def _sizes(args: Arguments, hints: Hints, backend: Backend) -> Attention:
-    query, key, value = args.tensor("query"), args.tensor("key"), args.tensor("value")
+    query = args.tensor("query")
+    key = args.tensor("key")
+    value = args.tensor("value")
     if query.dtype.startswith("complex"):
         raise NotCounted("no formula for attention over complex numbers")
     if args.optional("used_k") is not None:
@@ -114,7 +117,7 @@ def _sizes(args: Arguments, hints: Hints, backend: Backend) -> Attention:
         raise NotCounted("query and key differ in dimensions")
     bounds = sight(args, backend.lower_right)
     if args.optional("cum_q") is not None or args.optional("cum_k") is not None:  # [total, h, d]
-        rows: tuple[int, ...] = (query.shape[-2], query.shape[-3])
+        rows: Ints = (query.shape[-2], query.shape[-3])
         lengths = _packed(args, hints, *bounds)
         return Attention(
             query.shape[-2] * lengths.pairs(*bounds),
@@ -124,9 +127,11 @@ def _sizes(args: Arguments, hints: Hints, backend: Backend) -> Attention:
             lengths.assumption,
         )
     if backend.sequence_axis == -2:
-        rows, keys = query.shape[:-1], key.shape[-2]
+        rows = query.shape[:-1]
+        keys = key.shape[-2]
     else:
-        rows, keys = (*query.shape[:-3], query.shape[-2], query.shape[-3]), key.shape[-3]
+        rows = (*query.shape[:-3], query.shape[-2], query.shape[-3])
+        keys = key.shape[-3]
     return Attention(prod(rows[:-1]) * pairs(rows[-1], keys, *bounds), query.shape[-1], value.shape[-1], rows)
 
 
@@ -134,7 +139,8 @@ def _packed(args: Arguments, hints: Hints, left: int | None, right: int | None, 
     """The lengths of sequences packed into [total, h, d], which end where ``cum_q`` and ``cum_k`` say: values
     that no trace has."""
     batch = (args.optional("cum_q") or args.tensor("cum_k")).numel - 1
-    queries, keys = args.tensor("query").shape[-3], args.tensor("key").shape[-3]
+    queries = args.tensor("query").shape[-3]
+    keys = args.tensor("key").shape[-3]
     if batch < 1:
         raise NotCounted("number of sequences not recorded")
     found = (
@@ -150,7 +156,7 @@ def has_dropout(args: Arguments) -> bool:
     return isinstance(value, int | float) and value > 0
 
 
-def _kept(args: Arguments, backend: Backend, rows: tuple[int, ...]) -> int:
+def _kept(args: Arguments, backend: Backend, rows: Ints) -> int:
     """Bytes that a forward leaves for its backward: one number a row, float32 or wider, and the state of the
     random numbers."""
     if backend.state is None:
@@ -171,8 +177,10 @@ def forward(signature: Signature, hints: Hints, **options: Any) -> Work:
     query = Arguments(signature, backend.schema).tensor("query")
     eighth = query.dtype.startswith("float8")
     args = Arguments(signature, (eighth and backend.eighths) or backend.schema)
-    sizes, value = _sizes(args, hints, backend), args.tensor("value")
-    bias, alibi = args.optional("bias"), args.optional("alibi")
+    sizes = _sizes(args, hints, backend)
+    value = args.tensor("value")
+    bias = args.optional("bias")
+    alibi = args.optional("alibi")
     # scale, softmax; add the mask; add slope * distance; draw, multiply
     cost = 1 + SOFTMAX + (bias is not None) + 2 * (alibi is not None) + 2 * has_dropout(args)
     others = [args.optional(name) for name in ("cum_q", "cum_k", "q_scale", "k_scale", "v_scale")]
@@ -197,9 +205,11 @@ def backward(signature: Signature, hints: Hints, **options: Any) -> Work:
 def backward_work(args: Arguments, sizes: Attention) -> Work:
     """p = exp(scores - log_sum); the gradient of p is grad @ v^T, that of the scores p * (that - the row's
     sum of grad * out)."""
-    grad, query = args.tensor("grad"), args.tensor("query")
+    grad = args.tensor("grad")
+    query = args.tensor("query")
     inputs = [query, args.tensor("key"), args.tensor("value")]
-    bias, random = args.optional("bias"), has_dropout(args)
+    bias = args.optional("bias")
+    random = has_dropout(args)
     # scale, add the mask, p; its gradient (2), scale; of p and its gradient what was dropped
     cost = 1 + (bias is not None) + SOFTMAX_FROM_LOG_SUM + 3 + 4 * random
     saved = [args.optional(name) for name in ("out", "log_sum", "cum_q", "cum_k")]

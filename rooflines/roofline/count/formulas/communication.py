@@ -10,8 +10,6 @@ or gathering to one rank what every rank reads counts, not what only the root wr
 
 from __future__ import annotations
 
-from typing import Final
-
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import matmul  # noqa: F401 (rows call its functions)
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size_of
@@ -19,7 +17,7 @@ from rooflines.roofline.count.formulas.record import Work
 
 # Kineto notes what a collective sends and receives at the event that a process group leaves: how its name
 # begins, without underscores -> is it read, is it written. The first that fits counts.
-_NOTED: Final[dict[str, tuple[bool, bool]]] = {
+_NOTED: dict[str, tuple[bool, bool]] = {
     "allreduce": (True, True),
     "allgather": (True, True),
     "reducescatter": (True, True),

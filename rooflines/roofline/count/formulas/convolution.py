@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
     Arguments,
     Dispatches,
+    Ints,
     NotCounted,
     distinct,
     size,
@@ -22,15 +22,15 @@ from rooflines.roofline.count.formulas.matmul import activation_flops
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 
-_LARGEST_KERNEL: Final = (
+_LARGEST_KERNEL = (
     4096  # taps in one dimension; beyond it no kernel is real, and every input position counts as touched
 )
 
-FORWARD: Final = texts("convolution.forward")
-TRANSPOSED: Final = texts("convolution.transposed")
-BACKWARD: Final = texts("convolution.backward")
-BACKWARD_TRANSPOSED: Final = texts("convolution.backward_transposed")
-_WINDOW: Final = ("stride", "padding", "dilation", "output_padding", "groups")
+FORWARD = texts("convolution.forward")
+TRANSPOSED = texts("convolution.transposed")
+BACKWARD = texts("convolution.backward")
+BACKWARD_TRANSPOSED = texts("convolution.backward_transposed")
+_WINDOW = ("stride", "padding", "dilation", "output_padding", "groups")
 
 
 def output_size(extent: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -58,7 +58,8 @@ def touched(extent: int, kernel: int, stride: int, padding: int, dilation: int, 
     for tap in range(kernel):
         first, residue = divmod(tap * dilation - padding, stride)
         last_inside = (extent - 1 - residue) // stride
-        start, stop = max(first, 0), min(first + outputs - 1, last_inside) + 1
+        start = max(first, 0)
+        stop = min(first + outputs - 1, last_inside) + 1
         if start < stop:
             walks[residue].append((start, stop))
     return sum(_union(intervals) for intervals in walks.values())
@@ -80,9 +81,9 @@ class Convolution:
     batch: int
     in_channels: int
     out_channels: int
-    in_spatial: tuple[int, ...]
-    out_spatial: tuple[int, ...]
-    touched_spatial: tuple[int, ...]
+    in_spatial: Ints
+    out_spatial: Ints
+    touched_spatial: Ints
     macs: int
 
     @property
@@ -92,7 +93,8 @@ class Convolution:
 
     def input_bytes(self, tensor: TensorArg) -> int:
         """Bytes of the input positions that some window covers."""
-        all_of_it, some_of_it = prod(self.in_spatial), prod(self.touched_spatial)
+        all_of_it = prod(self.in_spatial)
+        some_of_it = prod(self.touched_spatial)
         if all_of_it == some_of_it:
             return size(tensor)
         return min(self.batch * self.in_channels * some_of_it, distinct(tensor)) * size_of(tensor.dtype)
@@ -103,7 +105,7 @@ def sizes(
     inputs: TensorArg,
     weight: TensorArg,
     transposed: bool,
-    output: tuple[int, ...] | None = None,
+    output: Ints | None = None,
 ) -> Convolution:
     """The convolution of these tensors that the arguments (``stride``, ``padding``...) describe; where they
     were not recorded, the one that makes an ``output`` of this shape.
@@ -121,10 +123,12 @@ def sizes(
         raise NotCounted(f"input of {len(inputs.shape)} dimensions with a weight of {len(weight.shape)}")
     if weight.dtype.startswith("complex"):
         raise NotCounted("no formula for a convolution of complex numbers")
-    batch, in_channels = inputs.shape[0] if len(inputs.shape) == rank + 2 else 1, inputs.shape[-rank - 1]
+    batch = inputs.shape[0] if len(inputs.shape) == rank + 2 else 1
+    in_channels = inputs.shape[-rank - 1]
     in_spatial = covered = inputs.shape[-rank:]
     if output is not None and not recorded:
-        out_channels, out_spatial = output[-rank - 1], output[-rank:]
+        out_channels = output[-rank - 1]
+        out_spatial = output[-rank:]
         _check_output(inputs, weight, output, transposed)
         if (
             not transposed
@@ -144,15 +148,17 @@ def sizes(
             extra = args.integers("output_padding", rank, absent=0)
             out_spatial = tuple(map(transposed_output_size, in_spatial, kernel, *window, extra))
         else:
-            out_channels, out_spatial = weight.shape[0], tuple(map(output_size, in_spatial, kernel, *window))
+            out_channels = weight.shape[0]
+            out_spatial = tuple(map(output_size, in_spatial, kernel, *window))
             covered = tuple(map(touched, in_spatial, kernel, *window, out_spatial))
     macs = batch * prod(in_spatial if transposed else out_spatial) * weight.numel
     return Convolution(batch, in_channels, out_channels, in_spatial, out_spatial, covered, macs)
 
 
-def _check_output(inputs: TensorArg, weight: TensorArg, output: tuple[int, ...], transposed: bool) -> None:
+def _check_output(inputs: TensorArg, weight: TensorArg, output: Ints, transposed: bool) -> None:
     rank = len(weight.shape) - 2
-    channels_in, channels_out = inputs.shape[-rank - 1], output[-rank - 1]
+    channels_in = inputs.shape[-rank - 1]
+    channels_out = output[-rank - 1]
     if len(output) != len(inputs.shape) or output[: -rank - 1] != inputs.shape[: -rank - 1]:
         raise NotCounted("the shape of the output does not fit the input")
     first, second = (channels_in, channels_out) if transposed else (channels_out, channels_in)
@@ -160,16 +166,15 @@ def _check_output(inputs: TensorArg, weight: TensorArg, output: tuple[int, ...],
         raise NotCounted("the shape of the output does not fit the weight")
 
 
-def _is_transposed(
-    args: Arguments, inputs: TensorArg, weight: TensorArg, output: tuple[int, ...] | None
-) -> bool:
+def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output: Ints | None) -> bool:
     """The flag; where it was not recorded, what the channels of the output say: a plain weight is [out, in /
     groups, k...], a transposed one [in, out / groups, k...]. Where both fit they are as much work if input
     and output are of one size."""
     if not args.has("transposed") or args.recorded("transposed") or output is None:
         return args.flag("transposed", absent=False)
     rank = len(weight.shape) - 2
-    channels_in, channels_out = inputs.shape[-rank - 1], output[-rank - 1]
+    channels_in = inputs.shape[-rank - 1]
+    channels_out = output[-rank - 1]
     plain = channels_out == weight.shape[0] and channels_in % weight.shape[1] == 0
     transposed = channels_in == weight.shape[0] and channels_out % weight.shape[1] == 0
     if plain and transposed and prod(output) != inputs.numel:
@@ -208,7 +213,7 @@ def transposed(signature: Signature, hints: Hints, schema: str) -> Work:
     return forward(signature, hints, schema, spreads=True)
 
 
-_FUSED: Final = "weight bias padding stride dilation groups attr"
+_FUSED = "weight bias padding stride dilation groups attr"
 
 
 def fused(signature: Signature) -> Work:
@@ -226,7 +231,9 @@ def backward(signature: Signature, schema: str, spreads: bool = False) -> Work:
     """grad_input = grad * weight and grad_weight = input * grad: each meets every pair that the forward
     met."""
     args = Arguments(signature, schema)
-    grad, inputs, weight = args.tensor("grad"), _tensor_or_size(args, "self"), _tensor_or_size(args, "weight")
+    grad = args.tensor("grad")
+    inputs = _tensor_or_size(args, "self")
+    weight = _tensor_or_size(args, "weight")
     conv = sizes(
         args, inputs, weight, spreads or _is_transposed(args, inputs, weight, grad.shape), grad.shape
     )

@@ -7,13 +7,14 @@ result is written.
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
     Arguments,
     Dispatches,
+    Ints,
     NotCounted,
+    TensorArgs,
     distinct,
     every,
     promote,
@@ -32,7 +33,7 @@ def moved(read: int, written_bytes: int) -> Work:
 
 
 @named
-def shown(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def shown(sizes: Ints, strides: Ints) -> int:
     """Elements of a view, of which some may lie in the same place."""
     return distinct(TensorArg(sizes, "uint8", strides))
 
@@ -62,10 +63,10 @@ def cast(signature: Signature) -> Work:
 
 # Lists.
 
-_ROUNDED_ELEMENTS: Final = 1 << 20  # elements from which a rounding by a megabyte cannot double the size
+_ROUNDED_ELEMENTS = 1 << 20  # elements from which a rounding by a megabyte cannot double the size
 
 
-def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:
+def _item_size(tensors: TensorArgs, output_bytes: int | None) -> int:
     """Bytes of an element of the joined list.
 
     A trace does not record the dtype of a list: what was allocated tells it. A GPU's allocator rounds up (to
@@ -84,7 +85,7 @@ def _item_size(tensors: tuple[TensorArg, ...], output_bytes: int | None) -> int:
     return size_of(tensors[0].dtype)
 
 
-def _listed(signature: Signature) -> tuple[TensorArg, ...]:
+def _listed(signature: Signature) -> TensorArgs:
     found = signature.arg(0)
     return tuple(item for item in found if isinstance(item, TensorArg)) if isinstance(found, tuple) else ()
 
@@ -108,7 +109,7 @@ def join(signature: Signature, hints: Hints) -> Work:
 # Padding, diagonals, and the gradients of views.
 
 
-def _padded(tensor: TensorArg, padding: tuple[int, ...]) -> tuple[int, int]:
+def _padded(tensor: TensorArg, padding: Ints) -> tuple[int, int]:
     """Elements kept of a tensor and elements of the result; ``padding`` is (left, right) from the last
     dimension on."""
     if len(padding) % 2 or len(padding) > 2 * len(tensor.shape):
@@ -134,7 +135,8 @@ def _shown(extent: int, left: int, right: int, reflects: bool) -> int:
 
 def pad(signature: Signature) -> Work:
     args = Arguments(signature, "self padding")
-    inputs, padding = args.tensor("self"), args.sizes("padding")
+    inputs = args.tensor("self")
+    padding = args.sizes("padding")
     kept, result = _padded(inputs, padding)
     if signature.name != "aten::constant_pad_nd":
         sides = [(*padding[2 * axis : 2 * axis + 2], 0, 0)[:2] for axis in reversed(range(len(inputs.shape)))]

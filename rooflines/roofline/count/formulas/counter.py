@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import cache
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.profiler.read.work_ranges import DeclaredWork
@@ -23,11 +22,11 @@ from rooflines.roofline.count.formulas.registry import FORMULAS, CallCount, Entr
 from rooflines.roofline.count.formulas.tables import load_families, load_family_of
 
 # The reason of an operator that nobody has written a formula for.
-NO_FORMULA: Final = "no formula"
-IS_COMMUNICATION: Final = "communication is bound by the link, not by the device"
+NO_FORMULA = "no formula"
+IS_COMMUNICATION = "communication is bound by the link, not by the device"
 # Names that the autograd engine, optimizers, FSDP, torch.compile, torchao, FBGEMM and SGLang's profiler give
 # to what they call; the operators are inside.
-_COMPOSITE_NAMES: Final = re.compile(
+_COMPOSITE_NAMES = re.compile(
     r"autograd::engine::evaluate_function: |torch::autograd::|torch::jit::|torch(::|\.)distributed(::|\.)"
     r"|\w+Backward(AutogradNestedTensor)?\d+\Z"
     r"|CopyBackwards\Z|CopySlices\Z|GraphRoot\Z|GeneratedBackwardFor_|torch/"
@@ -40,13 +39,17 @@ _COMPOSITE_NAMES: Final = re.compile(
     r"|quantized_decomposed::(_?choose_qparams_per_token|(de)?quantize_per_channel_group"
     r"|convert_element_type|fake_quant_per_channel)"
 )
-COMPILED: Final = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
-_OVERLOAD: Final = re.compile(r"(\w+::\w+)\.\w+\Z")
-_TRITON: Final = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z")
-_FUSED: Final = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
-_COMMUNICATION: Final = re.compile(
-    r"(c10d|_?c10d_functional|symm_mem|nccl|gloo|mpi|ucc)(::|:)|record_param_comms"
-)
+COMPILED = re.compile(r"Torch-Compiled Region|CompiledFunction|TorchDynamo |## Call CompiledFxGraph")
+_OVERLOAD = re.compile(r"(\w+::\w+)\.\w+\Z")
+_TRITON = re.compile(r"triton_\w+_fused|triton_\w+_\d+\Z")
+_FUSED = re.compile(r"(graph_\d+_)?cpp_\w*fused_")
+_COMMUNICATION = re.compile(r"(c10d|_?c10d_functional|symm_mem|nccl|gloo|mpi|ucc)(::|:)|record_param_comms")
+# Why operators of these names have no count.
+_REASONS = {
+    COMPILED: "not compiled by inductor in this recording: kernels in it may leave no event of their own",
+    _FUSED: "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them",
+    _COMMUNICATION: IS_COMMUNICATION,
+}
 
 
 def _generated(name: str) -> Entry | None:
@@ -100,25 +103,12 @@ def count(
     if entry is None:
         if name.removeprefix("aten::") in DECOMPOSED or _COMPOSITE_NAMES.match(name):
             return CallCount("composite", None, "other")
-        if COMPILED.match(name):
-            return CallCount(
-                "unknown",
-                None,
-                "other",
-                "not compiled by inductor in this recording: kernels in it may leave no event of their own",
-            )
-        if _FUSED.match(name):
-            return CallCount(
-                "unknown",
-                None,
-                "other",
-                "a fused C++ kernel: traces do not record its arguments; rooflines profile notes them",
-            )
-        if _COMMUNICATION.match(name):
-            return CallCount("unknown", None, "communication", IS_COMMUNICATION)
-        return CallCount("unknown", None, "other", NO_FORMULA)
+        reason = next((why for pattern, why in _REASONS.items() if pattern.match(name)), NO_FORMULA)
+        category = "communication" if reason == IS_COMMUNICATION else "other"
+        return CallCount("unknown", None, category, reason)
     hints = Hints(outputs, output_bytes, parameter_elements, parameter_dtype, sequences)
-    plain, formula_of = signature if name == signature.name else replace(signature, name=name), entry.formula
+    plain = signature if name == signature.name else replace(signature, name=name)
+    formula_of = entry.formula
     if entry.origin == "library":
         plain = library_names.given(plain)
     found = count_by(lambda: formula_of(plain, hints), entry.category)

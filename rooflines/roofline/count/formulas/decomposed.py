@@ -9,11 +9,9 @@ call makes a trace and a recording agree. The list is that of torch 2.14;
 
 from __future__ import annotations
 
-from typing import Final
-
 from rooflines.profiler.read.signature import Argument, TensorArg
 
-_DECOMPOSED: Final = """
+_DECOMPOSED = """
 __and__ __iand__ __ior__ __ixor__ __or__ __xor__ _add_batch_dim _autocast_to_full_precision
 _autocast_to_reduced_precision _backward _batch_norm_impl_index _batch_norm_impl_index_backward _cast_Byte
 _cast_Char _cast_Double _cast_Float _cast_Half _cast_Int _cast_Long _cast_Short _choose_qparams_per_tensor
@@ -83,15 +81,15 @@ value_selecting_reduction_backward vander view_as vsplit vstack
 # Some overloads are decomposed, others are kernels of the same name. Most of the former call one of the
 # latter, as ``std(self, dim)`` calls ``std(self, dim, correction)``, and are recognized by that;
 # ``decomposes`` knows the others.
-_SOMETIMES: Final = """
+_SOMETIMES = """
 _convolution _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_lanczos2d_aa _upsample_nearest_exact1d
 _upsample_nearest_exact2d _upsample_nearest_exact3d linalg_pinv max min repeat_interleave std std_mean
 upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d upsample_nearest2d
 upsample_nearest3d upsample_trilinear3d var var_mean where
 """
 
-DECOMPOSED: Final = frozenset(_DECOMPOSED.split())
-SOMETIMES_DECOMPOSED: Final = frozenset(_SOMETIMES.split())
+DECOMPOSED = frozenset(_DECOMPOSED.split())
+SOMETIMES_DECOMPOSED = frozenset(_SOMETIMES.split())
 
 
 def decomposes(name: str, args: tuple[Argument, ...]) -> bool:

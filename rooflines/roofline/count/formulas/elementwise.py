@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -55,8 +55,8 @@ def _operands(args: Iterable[Argument]) -> list[TensorArg]:
     return [arg for arg in args if isinstance(arg, TensorArg)]
 
 
-_TYPES: Final[dict[type, str]] = {float: "float64", int: "int64", complex: "complex128", bool: "bool"}
-_NUMBERS: Final = frozenset(_TYPES.values())
+_TYPES: dict[type, str] = {float: "float64", int: "int64", complex: "complex128", bool: "bool"}
+_NUMBERS = frozenset(_TYPES.values())
 
 
 def read_operands(operands: Iterable[Argument], mask: int | None = None) -> int:
@@ -116,7 +116,7 @@ def rule_work(signature: Signature, rule: Rule, in_place: bool = False) -> Work:
 
 
 # Exponents for which torch has no logarithm: square roots, products, reciprocals.
-_EASY_POWERS: Final = {0.5: 1, 2.0: 1, 3.0: 2, -0.5: 1, -1.0: 1, -2.0: 2}
+_EASY_POWERS = {0.5: 1, 2.0: 1, 3.0: 2, -0.5: 1, -1.0: 1, -2.0: 2}
 
 
 def adjusted(name: str, signature: Signature) -> Rule:
@@ -164,7 +164,8 @@ def add_relu(signature: Signature) -> Work:
 def conjugate(signature: Signature) -> Work:
     """Negates the imaginary part; of real numbers there is nothing to do but to copy them where they go
     elsewhere."""
-    inputs, in_place = Arguments(signature, "self").tensor("self"), signature.name == "aten::conj_physical_"
+    inputs = Arguments(signature, "self").tensor("self")
+    in_place = signature.name == "aten::conj_physical_"
     copies = signature.name == "aten::_conj_physical" or len(signature.args) > 1  # into ``out``
     if not inputs.dtype.startswith("complex") and not copies:
         return Work()

@@ -10,18 +10,17 @@ fake ones. Padding of rows to blocks is not counted.
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas.arguments import Arguments, size, size_of
 from rooflines.roofline.count.formulas.matmul import grouped_product
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 
-SPREAD: Final = "all experts that the rows can reach are used"
-UNIFORM: Final = "tokens are routed uniformly at random, mean number of experts used"
+SPREAD = "all experts that the rows can reach are used"
+UNIFORM = "tokens are routed uniformly at random, mean number of experts used"
 # Bytes of one element in the formats that names of kernels have, with the scales of their blocks: one byte
 # for 32 elements of the MX formats (OCP Microscaling Formats 1.0), for 16 elements of NVFP4.
-ELEMENT_BYTES: Final[dict[str, float]] = {
+ELEMENT_BYTES: dict[str, float] = {
     "mxfp4": 0.5 + 1 / 32,
     "mxe2m1": 0.5 + 1 / 32,
     "e2m1": 0.5 + 1 / 16,
@@ -36,7 +35,7 @@ ELEMENT_BYTES: Final[dict[str, float]] = {
     "fp16": 2,
     "fp32": 4,
 }
-PRECISIONS: Final[dict[str, str]] = {
+PRECISIONS: dict[str, str] = {
     "mxfp4": "fp8",
     "mxe2m1": "fp8",
     "e2m1": "fp8",
@@ -69,10 +68,13 @@ def grouped_mm(signature: Signature) -> Work:
         args.optional("bias"),
     )
     flops, shape = grouped_product(left, right, offsets)
-    used, chosen, assumption = args.given("used"), args.given("chosen"), ""
+    used = args.given("used")
+    chosen = args.given("chosen")
+    assumption = ""
     weights: float = size(right)
     if len(left.shape) == 2 and len(right.shape) == 3 and right.shape[0]:
-        groups, rows = right.shape[0], left.shape[0]
+        groups = right.shape[0]
+        rows = left.shape[0]
         if not isinstance(used, int):
             known = isinstance(chosen, int) and chosen > 0
             used = experts_hit(groups, chosen, rows // chosen) if known else min(groups, rows)

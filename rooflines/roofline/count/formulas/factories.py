@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -19,7 +18,7 @@ from rooflines.roofline.count.formulas.arguments import (
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 
-_OPTIONS: Final = 4  # a factory's schema ends with dtype, layout, device, pin_memory
+_OPTIONS = 4  # a factory's schema ends with dtype, layout, device, pin_memory
 
 
 def _filled(elements: int, dtype: str, cost: int = 0, read: int = 0) -> Work:
@@ -28,7 +27,7 @@ def _filled(elements: int, dtype: str, cost: int = 0, read: int = 0) -> Work:
     return Work(0, flops, read, elements * size_of(dtype), precision_of(dtype) if flops else None)
 
 
-_FROM_NUMBER: Final[dict[type, str]] = {
+_FROM_NUMBER: dict[type, str] = {
     bool: "bool",
     int: "int64",
     complex: "complex64",
@@ -82,7 +81,8 @@ def _numbers(signature: Signature) -> tuple[Argument, ...]:
 def arange(signature: Signature, hints: Hints) -> Work:
     """start + i * step, a multiply-add an element: (end, dtype, layout, device, pin_memory), (start, end,
     ...) or (start, end, step, ...); or a tensor to write to, the last one."""
-    numbers, inclusive = _numbers(signature), signature.name == "aten::range"
+    numbers = _numbers(signature)
+    inclusive = signature.name == "aten::range"
 
     def elements() -> int:
         if len(numbers) not in (1, 2, 3) or not all(isinstance(number, int | float) for number in numbers):

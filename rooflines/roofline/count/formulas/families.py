@@ -11,15 +11,15 @@ import runpy
 from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rooflines.errors import UsageError
 from rooflines.installed import explained, load_all
 from rooflines.roofline.count.formulas.library_names import canonical
 
-_FOLDER: Final = Path(__file__).parent
-_LIBRARIES: Final = _FOLDER / "libraries"
-_PARAGRAPH: Final = re.compile(r"\n(?! )")
+_FOLDER = Path(__file__).parent
+_LIBRARIES = _FOLDER / "libraries"
+_PARAGRAPH = re.compile(r"\n(?! )")
 
 
 class Heading(NamedTuple):
@@ -49,7 +49,9 @@ class OperatorParagraph(NamedTuple):
 
 def paragraphs(path: Path) -> Iterator[OperatorParagraph]:
     """The paragraphs of a file that have operators."""
-    heading, constants, line = Heading(), dict[str, str](), 1
+    heading = Heading()
+    constants = dict[str, str]()
+    line = 1
     place = path.relative_to(_FOLDER) if path.is_relative_to(_FOLDER) else path
     for part in _PARAGRAPH.split(path.read_text(encoding="utf-8")):
         if part.startswith("["):

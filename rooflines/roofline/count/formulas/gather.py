@@ -9,7 +9,6 @@ new tensor it copies what it does not overwrite.
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -26,8 +25,8 @@ from rooflines.roofline.count.formulas.elementwise import rule_of, rule_work
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 
-_NO_INDEX: Final = "index shapes not recorded"
-MASKS: Final = ("bool", "uint8")
+_NO_INDEX = "index shapes not recorded"
+MASKS = ("bool", "uint8")
 
 
 # Several index tensors at once, one for each leading dimension, None for a dimension that is taken whole. A
@@ -98,8 +97,11 @@ def index_put(signature: Signature) -> Work:
     """``x[mask] = value`` is ``masked_fill_``, and is counted as such: which elements it spares depends on
     the mask's values."""
     args = Arguments(signature, "self indices=None values=None accumulate=False")
-    target, values, adds = args.tensor("self"), args.tensor("values"), args.flag("accumulate")
-    indices, in_place = args.given("indices"), signature.name.endswith("_")
+    target = args.tensor("self")
+    values = args.tensor("values")
+    adds = args.flag("accumulate")
+    indices = args.given("indices")
+    in_place = signature.name.endswith("_")
     mask = None if adds else _fills_by_mask(target, indices, values)
     if mask is not None:
         return rule_work(Signature("aten::masked_fill", (target, mask, 0)), rule_of("masked_fill"), in_place)
@@ -125,28 +127,16 @@ def _scattered(
     )
 
 
-def masked_index_put(signature: Signature) -> Work:
-    args = Arguments(signature, "self mask indices values")
-    target, mask, values = args.tensor("self"), args.tensor("mask"), args.tensor("values")
-    read = size(mask, values, *_index_tensors(args.value("indices")))
-    return _scattered(target, values.numel, read, adds=True, in_place=False)
-
-
-def put(signature: Signature) -> Work:
-    args = Arguments(signature, "self index source accumulate=False")
-    target, index, source = args.tensor("self"), args.tensor("index"), args.tensor("source")
-    return _scattered(
-        target, index.numel, size(index, source), args.flag("accumulate"), signature.name.endswith("_")
-    )
-
-
-_OVERWRITE: Final = frozenset({"index_copy", "index_fill"})
+_OVERWRITE = frozenset({"index_copy", "index_fill"})
 
 
 def scatter(signature: Signature, schema: str) -> Work:
     """Along one dimension; ``include`` says whether what is there takes part."""
-    args, name = Arguments(signature, schema), signature.name.removeprefix("aten::").rstrip("_")
-    target, index, src = args.tensor("self"), args.tensor("index"), args.optional("src")
+    args = Arguments(signature, schema)
+    name = signature.name.removeprefix("aten::").rstrip("_")
+    target = args.tensor("self")
+    index = args.tensor("index")
+    src = args.optional("src")
     if name.startswith("index_"):
         extent = target.shape[args.integer("dim")] if target.shape else 1
         elements = (

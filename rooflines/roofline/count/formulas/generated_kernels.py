@@ -21,32 +21,29 @@ from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from operator import mul
-from typing import Final
 
-from rooflines.profiler.read.signature import Signature, TensorArg
+from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import NotCounted, distinct, floating, size_of
+from rooflines.roofline.count.formulas.arguments import NotCounted, TensorArgs, distinct, floating, size_of
 from rooflines.roofline.count.formulas.families import texts
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.count.formulas.registry import words
 from rooflines.roofline.count.formulas.tables import said_of
 
-NAME: Final = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")
-_REDUCED: Final = frozenset({"red", "per", "cpp"})
+NAME = re.compile(r"(?:triton_(?P<kind>[a-z]+)|(?:graph_\d+_)?cpp)_fused_?(?P<operators>\w*?)_?\d*\Z")
+_REDUCED = frozenset({"red", "per", "cpp"})
 
-_NORMS: Final = words(
+_NORMS = words(
     "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit"
     " _native_batch_norm_legit_functional _native_batch_norm_legit_no_training cudnn_batch_norm "
     "layer_norm group_norm batch_norm"
 )
-_PRODUCTS: Final = words("mm addmm bmm baddbmm _scaled_mm")
+_PRODUCTS = words("mm addmm bmm baddbmm _scaled_mm")
 # FLOPs on each point of the iteration. Of products and convolutions a fused kernel has the addition of the
 # bias; a square is what nearly every ``pow`` in a network is.
-_IN_PLACE_FORM: Final = re.compile(r"[^_]_\Z")
-_REDUCTIONS: Final = {
-    name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("reduction.reduce")
-}
-_COSTS: Final[dict[str, int]] = {
+_IN_PLACE_FORM = re.compile(r"[^_]_\Z")
+_REDUCTIONS = {name.removeprefix("aten::"): said_of(name)["cost"] for name in texts("reduction.reduce")}
+_COSTS: dict[str, int] = {
     **{
         name.removeprefix("aten::"): said_of(name)["cost"]
         for name in texts("elementwise.ruled")
@@ -72,7 +69,7 @@ _COSTS: Final[dict[str, int]] = {
     ),
 }
 # Operators that compute nothing and contain the name of one that does.
-_ZERO: Final = frozenset(
+_ZERO = frozenset(
     (
         *(name.removeprefix("aten::") for name in texts("views.nothing")),
         *words(
@@ -90,30 +87,28 @@ _ZERO: Final = frozenset(
         ),
     )
 )
-_KNOWN: Final = frozenset({*_COSTS, *_ZERO})
-_LONGEST: Final = max(map(len, _KNOWN))
-_STATISTICS: Final = (
-    costs.MEAN_AND_VARIANCE
-)  # of a norm: made by a reduction, and only used in a pointwise kernel
+_KNOWN = frozenset({*_COSTS, *_ZERO})
+_LONGEST = max(map(len, _KNOWN))
+_STATISTICS = costs.MEAN_AND_VARIANCE  # of a norm: made by a reduction, and only used in a pointwise kernel
 # Operators that write where an index says, into a buffer of any size.
-_SCATTERS: Final = frozenset(
+_SCATTERS = frozenset(
     words("index_put _unsafe_index_put scatter scatter_add scatter_reduce index_add embedding_dense_backward")
 )
 # Operators that read nothing.
-_FACTORIES: Final = frozenset(
+_FACTORIES = frozenset(
     words("full full_like zeros zeros_like ones ones_like new_zeros new_full new_ones arange iota fill")
 )
-_POOLS: Final = frozenset(words("max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d"))
-_GATES: Final = frozenset(words("silu gelu sigmoid relu tanh glu"))
-_RENAMED: Final = frozenset(words("view _unsafe_view"))
+_POOLS = frozenset(words("max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d"))
+_GATES = frozenset(words("silu gelu sigmoid relu tanh glu"))
+_RENAMED = frozenset(words("view _unsafe_view"))
 
-ONE_EACH: Final = "FLOPs of the operators in the kernel's name, one of each"
-_NOT_IN_PLACE: Final = "no argument is updated in place"
-_IN_PLACE: Final = "the first argument is updated in place"
-_NOT_READ: Final = "the argument updated in place is not read before"
-_ONE_READ: Final = "one element of each larger argument is read per result"
-_LAST_WRITTEN: Final = "only the last argument is written"
-_SCATTERED: Final = "every index names another element"
+ONE_EACH = "FLOPs of the operators in the kernel's name, one of each"
+_NOT_IN_PLACE = "no argument is updated in place"
+_IN_PLACE = "the first argument is updated in place"
+_NOT_READ = "the argument updated in place is not read before"
+_ONE_READ = "one element of each larger argument is read per result"
+_LAST_WRITTEN = "only the last argument is written"
+_SCATTERED = "every index names another element"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +132,8 @@ def parse_name(name: str) -> GeneratedName | None:
     found = NAME.match(name)
     if found is None:
         return None
-    rest, operators = found["operators"], []
+    rest = found["operators"]
+    operators = []
     while rest:
         # The longest known name; else a word of one that is not known, such as an operator of another
         # library.
@@ -199,7 +195,7 @@ def work_of(signature: Signature) -> Work:
     return _looped(parsed, tensors, axes)
 
 
-def _axes(sizes: list[int], tensors: tuple[TensorArg, ...]) -> list[int]:
+def _axes(sizes: list[int], tensors: TensorArgs) -> list[int]:
     """The iterations along each axis: the last of ``sizes``, which begin with the sizes of dynamic shapes, if
     there are any."""
     elements = {tensor.numel for tensor in tensors}
@@ -211,15 +207,17 @@ def _axes(sizes: list[int], tensors: tuple[TensorArg, ...]) -> list[int]:
     return sizes
 
 
-def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[int]) -> Work:
+def _looped(parsed: GeneratedName, tensors: TensorArgs, axes: list[int]) -> Work:
     points = prod(axes)
     # What a kernel can write: an element for each point, of a reduction also one for each point of the outer
     # axes.
     whole = set(accumulate(axes, mul)) if parsed.reduces else {points}
     assumed = [ONE_EACH] if flops_per_point(parsed) else []
     scatters = len(tensors) > 1 and bool(_SCATTERS & set(parsed.operators))
-    first, last = tensors[0].numel in whole, tensors[-1].numel in whole
+    first = tensors[0].numel in whole
+    last = tensors[-1].numel in whole
     read, written = 0, 0
+    several = sum(tensor.numel in whole for tensor in tensors) > 1
     touched = []
     for tensor in tensors:
         elements = distinct(tensor)
@@ -228,27 +226,31 @@ def _looped(parsed: GeneratedName, tensors: tuple[TensorArg, ...], axes: list[in
             assumed.append(_ONE_READ)
         touched.append(elements * size_of(tensor.dtype))
     if scatters:
-        read, written = sum(touched), touched[-1]
+        read = sum(touched)
+        written = touched[-1]
         assumed.append(_SCATTERED)
     elif not last:
         if not first:
             raise NotCounted("the arguments that the kernel writes are not determined by their sizes")
         # No buffer of its own for the result: it takes the place of the first argument.
-        read, written = sum(touched), touched[0]
-        if parsed.kind == "red" and sum(tensor.numel in whole for tensor in tensors) > 1:
+        read = sum(touched)
+        written = touched[0]
+        if parsed.kind == "red" and several:
             # A reduction in several loops also keeps a new result there, from one loop to the next.
             read -= touched[0]
             assumed.append(_NOT_READ)
     elif len(tensors) == 1 and not set(parsed.operators) <= _FACTORIES | _SCATTERS:
         read, written = touched[0], touched[0]  # what the kernel reads is there as well
     elif first and len(tensors) > 1 and _is_operand(parsed, tensors):
-        read, written = sum(touched), touched[0]
+        read = sum(touched)
+        written = touched[0]
         assumed.append(_IN_PLACE)
     else:
-        read, written = sum(touched[:-1]), touched[-1]
+        read = sum(touched[:-1])
+        written = touched[-1]
         if first and len(tensors) > 1:
             assumed.append(_NOT_IN_PLACE)
-        elif sum(tensor.numel in whole for tensor in tensors) > 1:
+        elif several:
             assumed.append(_LAST_WRITTEN)
     dtype = next(
         (tensor.dtype for tensor in (tensors[-1], *tensors) if floating(tensor.dtype)), tensors[-1].dtype
@@ -270,10 +272,11 @@ def _reads_all(parsed: GeneratedName, elements: int, points: int) -> bool:
     return gated or bool(_POOLS & set(parsed.operators))
 
 
-def _is_operand(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> bool:
+def _is_operand(parsed: GeneratedName, tensors: TensorArgs) -> bool:
     """Whether the last argument is read: a bias, or the result of a matrix product, a matrix where the kernel
     works on the view of it that the first argument has."""
-    first, last = tensors[0], tensors[-1]
+    first = tensors[0]
+    last = tensors[-1]
     if len(last.shape) == 1 < len(first.shape):
         return not parsed.reduces
     viewed = (
@@ -284,12 +287,14 @@ def _is_operand(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> bool:
     return viewed and bool(_RENAMED & set(parsed.operators))
 
 
-def _template(parsed: GeneratedName, tensors: tuple[TensorArg, ...]) -> Work:
+def _template(parsed: GeneratedName, tensors: TensorArgs) -> Work:
     """A matrix product from a template, [.., m, k] and [.., k, n] first and [.., m, n] last, with what is
     fused behind it."""
     if not set(_PRODUCTS) & set(parsed.operators) or len(tensors) < 3:
         raise NotCounted("a kernel from a template other than that of matrix products")
-    a, b, result = tensors[0], tensors[1], tensors[-1]
+    a = tensors[0]
+    b = tensors[1]
+    result = tensors[-1]
     if not (len(a.shape) == len(b.shape) >= 2 and a.shape[-1] == b.shape[-2]):
         raise NotCounted("cannot tell which arguments are the operands of the matrix product")
     product = (*a.shape[:-1], b.shape[-1])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Final
 
 from rooflines.profiler.compiled.records import Access, Buffer, CompiledKernel
 from rooflines.profiler.read.signature import StoredCall
@@ -20,7 +19,7 @@ from rooflines.roofline.count.formulas.record import Work
 from rooflines.roofline.count.formulas.registry import CallCount
 
 # Operators that are calls of others where they run, and views of memory in a graph.
-_VIEWS: Final = frozenset({"aten::reshape"})
+_VIEWS = frozenset({"aten::reshape"})
 
 
 def count_kernel(kernel: CompiledKernel, buffers: Sequence[Buffer], nodes: Sequence[StoredCall]) -> CallCount:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
-EQUAL: Final = "sequences equally long except for the longest"
-WINDOW: Final = "a window over sequences of equal length"
+EQUAL = "sequences equally long except for the longest"
+WINDOW = "a window over sequences of equal length"
 
 # --- pairs ------------------------------------------------------------------------------------------------
 
@@ -139,7 +138,8 @@ def packed_lengths(
     one sequence has the longest lengths, and the others are equal: the fewest causal pairs of a sequence with
     itself for these totals.
     """
-    equal_queries, equal_keys = count * (longest_query or 0) == queries, count * (longest_key or 0) == keys
+    equal_queries = count * (longest_query or 0) == queries
+    equal_keys = count * (longest_key or 0) == keys
     exact = equal_queries and equal_keys if masked else equal_queries or equal_keys
     longest = (longest_query or -(-queries // count), longest_key or -(-keys // count))
     rest = (queries - longest[0], keys - longest[1])

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 
 # A number that SGLang's profiler gives to a function it makes an operator of, or inductor to a program's own
 # kernel in Triton.
-_NUMBER: Final = re.compile(r"_\d+\Z")
+_NUMBER = re.compile(r"_\d+\Z")
 # flashinfer 0.2.2 to 0.3.1: operators of its released library, and of the modules that it compiles.
-_FLASHINFER: Final = re.compile(
+_FLASHINFER = re.compile(
     r"(flashinfer_kernels(_sm90)?|cascade|gemm|norm|page|rope|sampling|(silu|gelu|gelu_tanh)_and_mul)::"
 )
 # The namespace of a kernel from Hugging Face's hub, with the commit it was built from:
 # ``_flash_attn3_cuda_1d39a44::fwd``.
-_HUB: Final = re.compile(r"_(?:vllm_)?flash_attn(?P<version>[23]?)_\w+::")
+_HUB = re.compile(r"_(?:vllm_)?flash_attn(?P<version>[23]?)_\w+::")
 
 
 def canonical(name: str) -> str:
@@ -46,7 +45,8 @@ def given(signature: Signature) -> Signature:
     """The call under its canonical name, without what its registration adds: AITER gives operators whose
     first argument is no tensor, and in September 2025 all of them, an empty tensor of one element before
     their arguments."""
-    name, args = canonical(signature.name), signature.args
+    name = canonical(signature.name)
+    args = signature.args
     first = args[0] if args else None
     if (
         name.startswith("aiter::")

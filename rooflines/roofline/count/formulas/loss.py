@@ -17,7 +17,9 @@ def ctc_states(log_probs: Tensors, targets: Tensors, given: Argument, labels: Ar
 
     Lengths that are in a tensor are data: then every sample is as long as its rows.
     """
-    steps, classes, samples = log_probs[0], log_probs[-1], log_probs[1] if log_probs.rank == 3 else 1
+    steps = log_probs[0]
+    classes = log_probs[-1]
+    samples = log_probs[1] if log_probs.rank == 3 else 1
     # labels of a sample: a row of [n, l], or an even share of targets that follow one another
     length = targets[-1] if targets.rank > 1 else -(-targets.n // max(samples, 1))
     lengths = [(steps, length) for _ in every(samples)]

@@ -13,7 +13,6 @@ trace leaves them out. torchao's layers call ``aten::_int_mm``, ``aten::_weight_
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -31,7 +30,7 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import named
 
-INTEGERS: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
+INTEGERS = frozenset({"int8", "uint8", "qint8", "quint8"})
 
 
 # --- products of 8-bit numbers ----------------------------------------------------------------------------
@@ -77,7 +76,8 @@ def packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
     if hints.outputs is None:
         raise NotCounted("output shapes not known")
     (out,) = hints.outputs
-    kernel, transposed = weight.shape[2:], "transpose" in signature.name
+    kernel = weight.shape[2:]
+    transposed = "transpose" in signature.name
     taps = weight.shape[1] * prod(kernel)  # [out, in / groups, k...], transposed [in, out / groups, k...]
     read = distinct(inputs)
     if not transposed:
@@ -97,8 +97,8 @@ def packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
 
 # --- oneDNN's fused operators on 8-bit tensors ------------------------------------------------------------
 
-_OUT: Final = "out_scale out_zero out_dtype"
-_POST: Final = "other_scale other_zero binary alpha unary unary_scalars unary_algorithm"
+_OUT = "out_scale out_zero out_dtype"
+_POST = "other_scale other_zero binary alpha unary unary_scalars unary_algorithm"
 
 
 def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:
@@ -121,7 +121,8 @@ def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:
 def onednn_linear(signature: Signature) -> Work:
     """[..., k] @ [k, n], the weight laid out transposed."""
     args, each = _onednn(signature)
-    inputs, outputs = args.tensor("self"), args.tensor("weight").shape[1]
+    inputs = args.tensor("self")
+    outputs = args.tensor("weight").shape[1]
     others = signature.tensors[1:]  # of scales and zero points, those that are tensors
     return layer_work(inputs, outputs, *others, each=each, dtype=args.dtype("out_dtype", inputs.dtype))
 
@@ -129,7 +130,8 @@ def onednn_linear(signature: Signature) -> Work:
 def onednn_convolution(signature: Signature) -> Work:
     """The result is written to the second operand, where there is one."""
     args, each = _onednn(signature, "stride padding dilation groups")
-    inputs, added = args.tensor("self"), args.optional("added")
+    inputs = args.tensor("self")
+    added = args.optional("added")
     conv = convolution_sizes(args, inputs, args.tensor("weight"), transposed=False)
     return Work(
         matrix_flops=2 * conv.macs,

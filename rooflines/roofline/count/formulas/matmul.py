@@ -7,10 +7,9 @@ A product [m, k] @ [k, n] is m * k * n multiply-adds: 2 FLOPs each for real numb
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, broadcast, size, size_of
+from rooflines.roofline.count.formulas.arguments import Arguments, Ints, NotCounted, broadcast, size, size_of
 from rooflines.roofline.count.formulas.costs import (
     COMPLEX_ADD,
     COMPLEX_MULTIPLY,
@@ -25,7 +24,7 @@ from rooflines.roofline.count.formulas.rows import Tensors, named
 
 # What a fused linear layer or convolution does to each result, by the name it is given. Traces do not record
 # names: there the product and the bias are counted, the activation is not.
-ACTIVATIONS: Final[dict[str, int]] = {
+ACTIVATIONS: dict[str, int] = {
     "none": 0,
     "relu": 1,
     "leaky_relu": 2,
@@ -74,7 +73,7 @@ def product_flops(batch: int, m: int, k: int, n: int, dtype: str = "float32") ->
     return multiply_add_flops(dtype) * batch * m * k * n
 
 
-def product(left: TensorArg, right: TensorArg) -> tuple[int, tuple[int, ...]]:
+def product(left: TensorArg, right: TensorArg) -> tuple[int, Ints]:
     """FLOPs and result shape of ``left @ right`` by the rule of torch.matmul: vectors gain a dimension,
     batches broadcast."""
     _refuse_sparse(left, right)
@@ -129,7 +128,7 @@ def _refuse_sparse(*tensors: TensorArg) -> None:
         raise NotCounted(SPARSE)
 
 
-SPARSE: Final = "the elements that a sparse tensor stores are not in its shape"
+SPARSE = "the elements that a sparse tensor stores are not in its shape"
 
 
 def product_work(
@@ -169,7 +168,9 @@ def with_addition(signature: Signature) -> Work:
     args = Arguments(
         signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False"
     )
-    added, left, right = args.tensor("self"), args.tensor("left"), args.tensor("right")
+    added = args.tensor("self")
+    left = args.tensor("left")
+    right = args.tensor("right")
     cost = addition_flops(left.dtype)
     if gelu:
         cost += GELU if args.flag("use_gelu") else 1
@@ -202,7 +203,8 @@ def layer_work(
     ``each`` is FLOPs of each result, ``unpack`` of each number of the weight. The result is of this
     ``dtype``, or that of ``inputs``.
     """
-    rows, inner = prod(inputs.shape[:-1]), inputs.shape[-1]
+    rows = prod(inputs.shape[:-1])
+    inner = inputs.shape[-1]
     results = rows * outputs
     return Work(
         matrix_flops=product_flops(1, rows, inner, outputs, inputs.dtype),
@@ -218,11 +220,14 @@ def linear(signature: Signature, schema: str) -> Work:
     activation fused."""
     binary = signature.name == "mkldnn::_linear_pointwise" and len(signature.args) == 5
     args = Arguments(signature, "self other weight bias attr" if binary else schema)
-    inputs, weight, bias = args.tensor("self"), args.tensor("weight"), args.optional("bias")
+    inputs = args.tensor("self")
+    weight = args.tensor("weight")
+    bias = args.optional("bias")
     if signature.name == "aten::linear":
         _refuse_sparse(inputs, weight)
     else:  # tensors in oneDNN's layout have no strides; they are dense
-        inputs, weight = TensorArg(inputs.shape, inputs.dtype), TensorArg(weight.shape, weight.dtype)
+        inputs = TensorArg(inputs.shape, inputs.dtype)
+        weight = TensorArg(weight.shape, weight.dtype)
     if inputs.shape[-1] != weight.shape[-1]:
         raise NotCounted(f"inner dimensions {inputs.shape[-1]} and {weight.shape[-1]} differ")
     each = (activation_flops(args, "attr") or int(binary)) + addition_flops(inputs.dtype) * (bias is not None)
@@ -241,15 +246,14 @@ def linear(signature: Signature, schema: str) -> Work:
 
 def products_of_lists(signature: Signature) -> Work:
     args = Arguments(signature, "self other")
-    lefts, rights = args.tensors("self"), args.tensors("other")
+    lefts = args.tensors("self")
+    rights = args.tensors("other")
     if not lefts or len(lefts) != len(rights):
         raise NotCounted("shapes of 'self' not recorded")
     return sum(map(product_work, lefts, rights), Work())
 
 
-def grouped_product(
-    left: TensorArg, right: TensorArg, offsets: TensorArg | None
-) -> tuple[int, tuple[int, ...]]:
+def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None) -> tuple[int, Ints]:
     """FLOPs and result shape of a grouped product, whose groups share the tensors' rows, columns or inner
     dimension.
 
@@ -262,7 +266,7 @@ def grouped_product(
         raise NotCounted("shape of 'offs' not recorded")
     groups = offsets.numel
     if len(left.shape) == 2 and len(right.shape) == 3:  # rows: [sum m, k] @ [g, k, n] -> [sum m, n]
-        shape: tuple[int, ...] = (left.shape[0], right.shape[-1])
+        shape: Ints = (left.shape[0], right.shape[-1])
     elif len(left.shape) == 3:  # columns: [g, m, k] @ [k, sum n] -> [m, sum n]
         shape = (left.shape[1], right.shape[-1])
     else:  # inner dimension: [m, sum k] @ [sum k, n] -> [g, m, n]
@@ -294,7 +298,8 @@ def trilinear(signature: Signature) -> Work:
     args = Arguments(signature, "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim=1")
     tensors = [args.tensor(name) for name in ("i1", "i2", "i3")]
     expanded = [_with_ones(tensor.shape, args.sizes(f"expand{n}")) for n, tensor in enumerate(tensors, 1)]
-    absent, summed = args.sizes("expand3"), args.sizes("sumdim")
+    absent = args.sizes("expand3")
+    summed = args.sizes("sumdim")
     first = broadcast(expanded[:2])
     between = tuple(1 if axis in absent and axis in summed else extent for axis, extent in enumerate(first))
     second = broadcast((between, expanded[2]))
@@ -308,7 +313,7 @@ def trilinear(signature: Signature) -> Work:
     )
 
 
-def _with_ones(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def _with_ones(shape: Ints, axes: Ints) -> Ints:
     extents = list(shape)
     for axis in sorted(axes):
         extents.insert(axis, 1)

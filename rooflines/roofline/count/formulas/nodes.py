@@ -9,20 +9,18 @@ tensors by their order.
 
 from __future__ import annotations
 
-from typing import Final
-
 from rooflines.profiler.read.signature import Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import NotCounted
+from rooflines.roofline.count.formulas.arguments import NotCounted, TensorArgs
 
-FORWARD_NEEDED: Final = "its forward call is not in the trace"
+FORWARD_NEEDED = "its forward call is not in the trace"
 
 
-def with_forward(node: Signature, gradients: tuple[TensorArg, ...], forward: Signature) -> Signature:
+def with_forward(node: Signature, gradients: TensorArgs, forward: Signature) -> Signature:
     """The signature of ``node`` with the arguments of the call that made it."""
     return Signature(node.name, (gradients, *forward.args))
 
 
-def parts(signature: Signature) -> tuple[tuple[TensorArg, ...], Signature]:
+def parts(signature: Signature) -> tuple[TensorArgs, Signature]:
     """The gradients that a node is given, and the arguments of its forward call; raises NotCounted where
     these are not known."""
     if not signature.args or not isinstance(signature.args[0], tuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -13,11 +12,9 @@ from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import Tensors, named
 
-BATCH_NORM: Final = texts("normalization.batch_norm")
+BATCH_NORM = texts("normalization.batch_norm")
 # These keep no statistics for a backward: only what they call does.
-_WITHOUT_STATISTICS: Final = frozenset(
-    {"aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm"}
-)
+_WITHOUT_STATISTICS = frozenset({"aten::batch_norm", "aten::_batch_norm_impl_index", "aten::instance_norm"})
 
 
 def _statistics_dtype(inputs: TensorArg, parameter: TensorArg | None) -> str:
@@ -51,7 +48,9 @@ def batch_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     if isinstance(signature.arg(3), bool):
         schema = "self weight bias training"  # _native_batch_norm_legit.no_stats
     args = Arguments(signature, schema)
-    inputs, weight, bias = args.tensor("self"), args.optional("weight"), args.optional("bias")
+    inputs = args.tensor("self")
+    weight = args.optional("weight")
+    bias = args.optional("bias")
     running = (args.optional("mean"), args.optional("var"))
     training = args.flag("training") if args.has("training") else "with_update" in signature.name
     made = written(inputs)
@@ -89,7 +88,9 @@ def affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     The native forms keep the means and deviations for their backward.
     """
     args = Arguments(signature, schema)
-    inputs, weight, bias = args.tensor("self"), args.optional("weight"), args.optional("bias")
+    inputs = args.tensor("self")
+    weight = args.optional("weight")
+    bias = args.optional("bias")
     made = written(inputs)
     if hints.outputs is not None:
         made = written(*hints.outputs)
@@ -100,21 +101,6 @@ def affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
         other_flops=inputs.numel * cost,
         bytes_read=size(inputs, weight, bias),
         bytes_written=made,
-        precision=precision_of(inputs.dtype),
-    )
-
-
-def rms_norm(signature: Signature) -> Work:
-    """The fused form keeps the reciprocal root mean squares, one a row."""
-    args = Arguments(signature, "self normalized_shape weight=None eps=None")
-    inputs, weight = args.tensor("self"), args.optional("weight")
-    kept = (
-        _groups(args, inputs) * size_of(_statistics_dtype(inputs, None)) if "fused" in signature.name else 0
-    )
-    return Work(
-        other_flops=inputs.numel * costs.RMS_NORM,
-        bytes_read=size(inputs, weight),
-        bytes_written=written(inputs) + kept,
         precision=precision_of(inputs.dtype),
     )
 

@@ -75,7 +75,8 @@ def foreach_reduce(signature: Signature) -> Work:
     """One number for each tensor: its norm, its largest element, or the sum of powers in a norm."""
     largest = signature.name == "aten::_foreach_max"
     args = Arguments(signature, "self" if largest else "self ord=2 dtype=None")
-    work, tensors = Work(), args.tensors("self")
+    work = Work()
+    tensors = args.tensors("self")
     if not tensors:
         raise NotCounted("shapes of 'self' not recorded")  # traces leave out lists of more than 30 tensors
     for tensor in tensors:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import (
@@ -29,10 +29,10 @@ from rooflines.roofline.count.formulas.nodes import parts
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import HintedFormula, Hints
 
-LONGEST: Final = "KV length of every sequence is the largest that the arguments allow"
-NEW_ONLY: Final = "KV lengths not recorded: only the new tokens are counted"
-DECODES: Final = "one query per sequence: the kernel skips sequences with more"
-NO_WINDOW: Final = "no window, which is not recorded"
+LONGEST = "KV length of every sequence is the largest that the arguments allow"
+NEW_ONLY = "KV lengths not recorded: only the new tokens are counted"
+DECODES = "one query per sequence: the kernel skips sequences with more"
+NO_WINDOW = "no window, which is not recorded"
 
 # --- the arguments of one operator ------------------------------------------------------------------------
 
@@ -61,9 +61,9 @@ class AttentionLayout:
     assumption: str = ""
 
 
-_FLAGS: Final = ("causal", "with_log_sum")
-_INTEGERS: Final = ("max_q", "max_k", "left", "right", "chunk", "page_size", "value_depth")
-_TENSORS: Final = ("query", "key", "value", "grad")
+_FLAGS = ("causal", "with_log_sum")
+_INTEGERS = ("max_q", "max_k", "left", "right", "chunk", "page_size", "value_depth")
+_TENSORS = ("query", "key", "value", "grad")
 
 
 def _arguments(signature: Signature, layout: AttentionLayout) -> Arguments:
@@ -86,7 +86,8 @@ def _fits(args: Arguments) -> bool:
     }
     flags = all(isinstance(values[name], bool) for name in _FLAGS if name in values)
     integers = all(values[name] is None or type(values[name]) is int for name in _INTEGERS if name in values)
-    query, rest = args.optional("query"), args.optional("query_rest")
+    query = args.optional("query")
+    rest = args.optional("query_rest")
     if query is not None and rest is not None and len(rest.shape) != len(query.shape):
         return False
     if args.has("ends_q") and query is not None and len(query.shape) != 4:
@@ -126,7 +127,8 @@ def _page_size(key: TensorArg, latent: bool) -> int:
 
 def _keys(args: Arguments, count: int, tokens: int) -> _Keys:
     key = args.tensor("key")
-    pages, page_list = args.optional("pages"), args.optional("page_list")
+    pages = args.optional("pages")
+    page_list = args.optional("page_list")
     longest = _positive(args, "max_k")
     bounds = []
     if pages is None and page_list is None:
@@ -171,7 +173,8 @@ def _count(args: Arguments) -> int:
 def _lengths(
     args: Arguments, hints: Hints, left: int | None, right: int | None, layout: AttentionLayout
 ) -> tuple[Lengths, _Keys]:
-    query, count = args.tensor("query"), _count(args)
+    query = args.tensor("query")
+    count = _count(args)
     tokens = prod(query.shape[:-2])
     decodes = layout.decodes and args.optional("cum_q") is not None
     mixed = decodes and tokens > count
@@ -222,7 +225,9 @@ def _sight(args: Arguments, layout: AttentionLayout) -> tuple[int | None, int | 
 
 
 def _value_depth(args: Arguments) -> int:
-    query, value, out = args.tensor("query"), args.optional("value"), args.optional("out")
+    query = args.tensor("query")
+    value = args.optional("value")
+    out = args.optional("out")
     if out is not None and len(out.shape) >= len(query.shape):
         return out.shape[-1]
     return args.integer("value_depth") if value is None else value.shape[-1]
@@ -232,7 +237,7 @@ def _both(*assumptions: str) -> str:
     return "; ".join(filter(None, assumptions))
 
 
-_SMALL: Final = (
+_SMALL = (
     "bias",
     "alibi",
     "sinks",
@@ -249,8 +254,11 @@ _SMALL: Final = (
 def forward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work:
     """Two products; of a KV cache, the keys and values that a query sees, and those appended to it."""
     args = _arguments(signature, layout)
-    query, key = args.tensor("query"), args.tensor("key")
-    rest, out, new = args.optional("query_rest"), args.optional("out"), args.optional("new_key")
+    query = args.tensor("query")
+    key = args.tensor("key")
+    rest = args.optional("query_rest")
+    out = args.optional("out")
+    new = args.optional("new_key")
     if _positive(args, "chunk"):
         raise NotCounted("no formula for attention in chunks")
     left, right, lower_right = _sight(args, layout)
@@ -305,7 +313,8 @@ def backward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Wor
     args = _arguments(signature, layout)
     left, right, lower_right = _sight(args, layout)
     lengths, _ = _lengths(args, hints, left, right, layout)
-    query, value = args.tensor("query"), args.tensor("value")
+    query = args.tensor("query")
+    value = args.tensor("value")
     meeting = query.shape[-2] * lengths.pairs(left, right, lower_right)
     return backward_work(
         args,
@@ -318,8 +327,10 @@ def backward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Wor
 def function_backward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work:
     """Backward of an autograd function, with its gradient first; it reads the result and the rows' sums."""
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
-    work, args = backward(signature, hints, given), _arguments(signature, given)
-    query, value = args.tensor("query"), args.tensor("value")
+    work = backward(signature, hints, given)
+    args = _arguments(signature, given)
+    query = args.tensor("query")
+    value = args.tensor("value")
     saved = prod(query.shape[:-1]) * (value.shape[-1] * size_of(query.dtype) + 4)
     return replace(work, bytes_read=work.bytes_read + saved)
 
@@ -350,8 +361,8 @@ def layout_formula(
 
 # --- layers of servers ------------------------------------------------------------------------------------
 
-SERVED: Final = "causal attention without a window"
-ONE: Final = "one sequence without a prefix"
+SERVED = "causal attention without a window"
+ONE = "one sequence without a prefix"
 
 
 def unified(signature: Signature, hints: Hints, schema: str) -> Work:
@@ -372,12 +383,15 @@ def unified(signature: Signature, hints: Hints, schema: str) -> Work:
     )
     if len(key.shape) != 3 or len(query.shape) not in (2, 3):
         raise NotCounted("number of heads not recorded")
-    depth, value_depth = key.shape[-1], value.shape[-1]
-    tokens, heads = query.shape[0], prod(query.shape[1:]) // depth
+    depth = key.shape[-1]
+    value_depth = value.shape[-1]
+    tokens = query.shape[0]
+    heads = prod(query.shape[1:]) // depth
     lengths = recorded_lengths(hints.sequences, tokens, tokens, None, None) or Lengths(
         ((1, tokens, tokens),), ONE
     )
-    new, seen = lengths.queries, lengths.keys(None)
+    new = lengths.queries
+    seen = lengths.keys(None)
     eighth = query.dtype.startswith("float8")
     cache = key.shape[-2] * (depth + value_depth) * (1 if eighth else size_of(key.dtype))
     recorded = key.shape[-2] * (depth * size_of(key.dtype) + value_depth * size_of(value.dtype))

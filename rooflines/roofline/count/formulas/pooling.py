@@ -4,16 +4,15 @@ combine, 1 to finish."""
 from __future__ import annotations
 
 from math import gcd, prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, distinct, size, size_of
+from rooflines.roofline.count.formulas.arguments import Arguments, distinct, size_of
 from rooflines.roofline.count.formulas.convolution import touched
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import Tensors, named
 
-_INDEX_BYTES: Final = 8  # max-pooling writes where each maximum was, as int64
+_INDEX_BYTES = 8  # max-pooling writes where each maximum was, as int64
 
 
 def pooled_size(extent: int, kernel: int, stride: int, padding: int, dilation: int, ceil: bool) -> int:
@@ -41,7 +40,8 @@ def _pooled(inputs: TensorArg, taps: int, covered: int, results: int, indices: b
 def windowed(signature: Signature, schema: str, rank: int, indices: bool = False) -> Work:
     args = Arguments(signature, schema)
     inputs = args.tensor("self")
-    planes, extents = prod(inputs.shape[:-rank]), inputs.shape[-rank:]
+    planes = prod(inputs.shape[:-rank])
+    extents = inputs.shape[-rank:]
     kernel = args.integers("kernel", rank)
     stride = kernel if args.value("stride") == () else args.integers("stride", rank)
     window = (kernel, stride, args.integers("padding", rank), args.integers("dilation", rank, absent=1))
@@ -74,19 +74,3 @@ def _adaptive_taps(extent: int, outputs: int) -> int:
 def adaptive_taps(inputs: Tensors, grad: Tensors, rank: int) -> int:
     """Elements over all windows."""
     return prod(grad.shape[:-rank]) * prod(map(_adaptive_taps, inputs.shape[-rank:], grad.shape[-rank:]))
-
-
-def fractional(signature: Signature, rank: int) -> Work:
-    """Windows of one size at random places. The first and the last have theirs at the borders, so that two
-    need no random number."""
-    args = Arguments(signature, "self kernel output_size random_samples")
-    inputs = args.tensor("self")
-    kernel, out = args.integers("kernel", rank), args.integers("output_size", rank)
-    planes = prod(inputs.shape[:-rank])
-    covered = planes * prod(
-        min(extent, taps * count)
-        for extent, taps, count in zip(inputs.shape[-rank:], kernel, out, strict=True)
-    )
-    results = planes * prod(out)
-    pooled = _pooled(inputs, results * prod(kernel), covered, results, indices=True)
-    return pooled + Work(bytes_read=size(args.tensor("random_samples")) if max(out) > 2 else 0)

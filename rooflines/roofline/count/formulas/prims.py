@@ -3,14 +3,12 @@ kernels."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from rooflines.profiler.read.signature import Argument
 from rooflines.roofline.count.formulas.arguments import NotCounted
 from rooflines.roofline.count.formulas.random import RANDOM
 from rooflines.roofline.count.formulas.rows import named
 
-_MODES: Final = {"rand": RANDOM["uniform"], "randn": RANDOM["normal"]}
+_MODES = {"rand": RANDOM["uniform"], "randn": RANDOM["normal"]}
 
 
 @named

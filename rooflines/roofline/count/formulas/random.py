@@ -3,21 +3,19 @@ between devices."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import Arguments, Dispatches, broadcast, size, written
 from rooflines.roofline.count.formulas.factories import option
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
-_UNIFORM: Final = 2 * costs.BASIC  # from the generator's bits to between two bounds
-_NORMAL: Final = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation
-_EXPONENTIAL: Final = costs.TRANSCENDENTAL + 1
+_UNIFORM = 2 * costs.BASIC  # from the generator's bits to between two bounds
+_NORMAL = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation
+_EXPONENTIAL = costs.TRANSCENDENTAL + 1
 
 # Distribution -> FLOPs a number. Each has an in-place form, and a functional one to which ``self`` gives the
 # shape.
-RANDOM: Final[dict[str, int]] = {
+RANDOM: dict[str, int] = {
     "bernoulli": costs.BASIC,
     "uniform": _UNIFORM,
     "random": costs.BASIC,
@@ -47,7 +45,8 @@ def _out(signature: Signature) -> TensorArg | None:
 
 def bernoulli(signature: Signature) -> Work:
     """bernoulli(self) has the probabilities in ``self``; bernoulli(self, p) only its shape."""
-    inputs, probability = Arguments(signature, "self").tensor("self"), signature.arg(1, default=None)
+    inputs = Arguments(signature, "self").tensor("self")
+    probability = signature.arg(1, default=None)
     result = _out(signature) or inputs
     if isinstance(probability, int | float):
         return _drawn(result, costs.BASIC)
@@ -96,7 +95,8 @@ def like(signature: Signature, cost: int) -> Work:
     """As many numbers as ``self`` has, of its dtype unless another is asked for; a bound may be a
     0-dimensional tensor."""
     args = Arguments(signature, "self high")
-    pattern, bound = args.tensor("self"), args.optional("high")
+    pattern = args.tensor("self")
+    bound = args.optional("high")
     return _drawn(
         _out(signature) or TensorArg(pattern.shape, option(signature, pattern.dtype, options=5)), cost, bound
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-_PRECISIONS: Final[dict[str, str]] = {
+_PRECISIONS: dict[str, str] = {
     "float64": "fp64",
     "float32": "fp32",
     "bfloat16": "bf16",
@@ -19,7 +18,7 @@ _PRECISIONS: Final[dict[str, str]] = {
     "complex64": "fp32",
     "complex32": "fp16",
 }
-_INTEGER_MATRIX: Final = frozenset({"int8", "uint8", "qint8", "quint8"})
+_INTEGER_MATRIX = frozenset({"int8", "uint8", "qint8", "quint8"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of, written
@@ -40,13 +39,13 @@ class RecurrentCell:
     bias_sums: int
 
 
-RELU: Final = RecurrentCell(1, 2, 2, 1)
-TANH: Final = RecurrentCell(1, RNN_CELL, RNN_CELL_BACKWARD, 1)
-LSTM: Final = RecurrentCell(4, LSTM_CELL, LSTM_CELL_BACKWARD, 4)
-GRU: Final = RecurrentCell(
+RELU = RecurrentCell(1, 2, 2, 1)
+TANH = RecurrentCell(1, RNN_CELL, RNN_CELL_BACKWARD, 1)
+LSTM = RecurrentCell(4, LSTM_CELL, LSTM_CELL_BACKWARD, 4)
+GRU = RecurrentCell(
     3, GRU_CELL, GRU_CELL_BACKWARD, 4
 )  # the two biases of the candidate have different gradients
-MODES: Final = (RELU, TANH, LSTM, GRU)  # as the backends number them
+MODES = (RELU, TANH, LSTM, GRU)  # as the backends number them
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,8 @@ def _network(args: Arguments, cell: RecurrentCell) -> RecurrentNetwork:
     [layers * directions, b, out], and an LSTM may have a list of two. Where there is a list of weights, with
     biases a layer has four in each direction, or five if projected.
     """
-    inputs, state = args.tensor("self"), (*args.tensors("hx"), args.optional("hx"))[0]
+    inputs = args.tensor("self")
+    state = (*args.tensors("hx"), args.optional("hx"))[0]
     if state is None:
         raise NotCounted("shape of 'hx' not recorded")
     if args.has("mode"):
@@ -158,7 +158,8 @@ def _network(args: Arguments, cell: RecurrentCell) -> RecurrentNetwork:
 
 def forward(signature: Signature, schema: str) -> Work:
     args = Arguments(signature, schema)
-    network, dtype = _network(args, LSTM), args.tensor("self").dtype
+    network = _network(args, LSTM)
+    dtype = args.tensor("self").dtype
     itemsize = size_of(dtype)
     return Work(
         matrix_flops=network.flops,
@@ -175,10 +176,12 @@ def backward(signature: Signature, schema: str) -> Work:
     again, less that of the input where it is not asked for. Those of the weights are as many once more, and
     the biases' gradients are sums over all steps."""
     args = Arguments(signature, schema)
-    network, dtype = _network(args, LSTM), args.tensor("self").dtype
+    network = _network(args, LSTM)
+    dtype = args.tensor("self").dtype
     of_input, of_hidden, of_cell, of_weights = args.mask("output_mask", 4)
     gradients = (args.optional(name) for name in ("grad_output", "grad_hy", "grad_cy", "cy"))
-    cell, inputs = network.cell, network.tokens * network.inputs
+    cell = network.cell
+    inputs = network.tokens * network.inputs
     first_layer = 2 * inputs * network.directions * cell.gates * network.hidden
     # the input is needed for the first layer's weights alone, the output and the states for all
     read = inputs * of_weights + network.weights + network.states + network.results
@@ -206,7 +209,8 @@ def quantized(signature: Signature) -> Work:
     in_steps = isinstance(signature.arg(1), TensorArg) and signature.args[1].dtype == "int64"
     fields = "params has_biases layers dropout train bidirectional" + ("" if in_steps else " batch_first")
     args = Arguments(signature, f"self {'batch_sizes ' if in_steps else ''}hx {fields} dtype=None")
-    network, inputs = _network(args, LSTM if lstm else GRU), args.tensor("self")
+    network = _network(args, LSTM if lstm else GRU)
+    inputs = args.tensor("self")
     narrow = args.dtype("dtype", "") if lstm else ""  # of a GRU it is unknown
     if narrow not in ("qint8", "float16"):
         raise NotCounted("dtype of packed weights not recorded")
@@ -223,7 +227,7 @@ def quantized(signature: Signature) -> Work:
     )
 
 
-_CELLS: Final = {
+_CELLS = {
     "quantized::quantized_lstm_cell_dynamic": LSTM,
     "quantized::quantized_gru_cell_dynamic": GRU,
     "quantized::quantized_rnn_relu_cell_dynamic": RELU,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rooflines.profiler.read.signature import SCALAR_TYPES, Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -21,7 +21,7 @@ from rooflines.roofline.count.formulas.elementwise import real, rule_of, rule_wo
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 
-INDEX_BYTES: Final = 8
+INDEX_BYTES = 8
 
 
 class Reduction(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import shapes
-from rooflines.roofline.count.formulas.arguments import Dispatches, NotCounted, written
+from rooflines.roofline.count.formulas.arguments import Dispatches, NotCounted, TensorArgs, written
 from rooflines.roofline.count.formulas.families import is_torchs
 from rooflines.roofline.count.formulas.lengths import Sequences
 from rooflines.roofline.count.formulas.record import Work
@@ -44,13 +44,13 @@ class Hints:
     ``parameter_dtype`` their dtype. ``sequences`` are the lengths of the packed sequences of a server's step.
     """
 
-    outputs: tuple[TensorArg, ...] | None = None
+    outputs: TensorArgs | None = None
     output_bytes: int | None = None
     parameter_elements: int | None = None
     parameter_dtype: str = "float32"
     sequences: Sequences | None = None
 
-    def results(self, signature: Signature) -> tuple[TensorArg, ...]:
+    def results(self, signature: Signature) -> TensorArgs:
         """The tensors that the call returns: as recorded, else as torch's own shape inference has them;
         raises NotCounted."""
         found = self.outputs if self.outputs is not None else shapes.infer(signature)
@@ -58,7 +58,7 @@ class Hints:
             raise NotCounted("output shapes not known")
         return found
 
-    def left_out(self) -> tuple[TensorArg, ...]:
+    def left_out(self) -> TensorArgs:
         """A list that the trace left out, as long as the parameters that the call updates together; empty
         where that is not known."""
         return (
@@ -67,7 +67,7 @@ class Hints:
             else (TensorArg((self.parameter_elements,), self.parameter_dtype),)
         )
 
-    def recorded_results(self) -> tuple[TensorArg, ...]:
+    def recorded_results(self) -> TensorArgs:
         """The tensors that the call returned; raises Dispatches where they were not recorded."""
         if not self.outputs:
             raise Dispatches
@@ -98,9 +98,9 @@ class Entry:
     origin: Origin
 
 
-FORMULAS: Final[dict[str, Entry]] = {}
+FORMULAS: dict[str, Entry] = {}
 # FLOPs or bytes of one call. More is a corrupt trace: at 1e18 FLOP/s this takes two weeks.
-_MOST: Final = 1 << 80
+_MOST = 1 << 80
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -146,22 +146,23 @@ def count_by(work_of: Callable[[], Work], category: str) -> CallCount:
     try:
         work = work_of()
     except NotCounted as error:
-        return CallCount("unknown", None, category, str(error))
+        reason = str(error)
     except Dispatches as error:
         return CallCount("composite", None, category, str(error))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # A signature that no call of this operator can have: another schema, a corrupt trace.
-        return CallCount("unknown", None, category, f"arguments not understood ({type(error).__name__})")
-    numbers = _numbers(work)
-    if numbers is None:
-        return CallCount(
-            "unknown", None, category, "its formula does not return rooflines.Work with whole numbers"
-        )
-    if min(numbers) < 0:
-        return CallCount("unknown", None, category, "arguments not understood (negative size)")
-    if max(numbers) > _MOST:
-        return CallCount("unknown", None, category, "arguments not understood (invalid size)")
-    return CallCount("counted", work, category)
+        reason = f"arguments not understood ({type(error).__name__})"
+    else:
+        numbers = _numbers(work)
+        if numbers is None:
+            reason = "its formula does not return rooflines.Work with whole numbers"
+        elif min(numbers) < 0:
+            reason = "arguments not understood (negative size)"
+        elif max(numbers) > _MOST:
+            reason = "arguments not understood (invalid size)"
+        else:
+            return CallCount("counted", work, category)
+    return CallCount("unknown", None, category, reason)
 
 
 def _numbers(work: object) -> tuple[int, ...] | None:

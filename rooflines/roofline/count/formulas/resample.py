@@ -9,26 +9,25 @@ input, these are not read.
 from __future__ import annotations
 
 from math import floor, prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, distinct, size, size_of
+from rooflines.roofline.count.formulas.arguments import Arguments, Ints, NotCounted, distinct, size, size_of
 from rooflines.roofline.count.formulas.convolution import output_size, touched
 from rooflines.roofline.count.formulas.copies import moved
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.rows import named
 
-_REACH: Final = {
+_REACH = {
     "linear-antialiased": 1,
     "cubic-antialiased": 2,
     "lanczos-antialiased": 3,
 }  # input steps to each side
-_LONGEST: Final = 1 << 16  # of a longer dimension every element counts as read, and windows as whole
+_LONGEST = 1 << 16  # of a longer dimension every element counts as read, and windows as whole
 
 
 # Input positions from the one where a result is, of which it is interpolated.
-_STEPS: Final = {"nearest": (0,), "nearest-exact": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
+_STEPS = {"nearest": (0,), "nearest-exact": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}
 
 
 def _axis(kind: str, extent: int, out: int, factor: float | None, aligned: bool) -> tuple[int, int]:
@@ -65,7 +64,7 @@ def _antialiased(extent: int, out: int, scale: float, reach: float) -> tuple[int
     return read, sum(stop - start for start, stop in bounds)
 
 
-def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, int]:
+def _axes(args: Arguments, kind: str, spatial: Ints, out: Ints) -> tuple[int, int]:
     """The input positions of a plane that are reached, and the taps over all its results."""
     aligned = bool(args.given("align_corners"))
     given = [args.given(f"factor{axis}") for axis in range(len(spatial))]
@@ -77,10 +76,10 @@ def _axes(args: Arguments, kind: str, spatial: tuple[int, ...], out: tuple[int, 
     return prod(read for read, _ in axes), prod(taps for _, taps in axes)
 
 
-_FACTORS: Final = "factor0=None factor1=None factor2=None"
+_FACTORS = "factor0=None factor1=None factor2=None"
 
 
-def _resampled_shape(spatial: tuple[int, ...], args: Arguments) -> tuple[int, ...]:
+def _resampled_shape(spatial: Ints, args: Arguments) -> Ints:
     """The new spatial sizes, given as such or as factors in the argument after them."""
     if args.value("output_size") is not None:
         return args.integers("output_size", len(spatial))
@@ -97,7 +96,8 @@ def resample(signature: Signature, kind: str) -> Work:
         signature, f"self output_size {_FACTORS}" if nearest else f"self output_size align_corners {_FACTORS}"
     )
     inputs = args.tensor("self")
-    planes, spatial = prod(inputs.shape[:2]), inputs.shape[2:]
+    planes = prod(inputs.shape[:2])
+    spatial = inputs.shape[2:]
     out = _resampled_shape(spatial, args)
     reached, taps = _axes(args, kind, spatial, out)
     itemsize = size_of(inputs.dtype)
@@ -114,7 +114,8 @@ def resample_backward(signature: Signature, kind: str) -> Work:
     nearest = kind.startswith("nearest")
     schema = "grad output_size input_size" + ("" if nearest else " align_corners=False")
     args = Arguments(signature, f"{schema} {_FACTORS}")
-    grad, sizes = args.tensor("grad"), args.sizes("input_size")
+    grad = args.tensor("grad")
+    sizes = args.sizes("input_size")
     _, taps = _axes(args, kind, sizes[2:], grad.shape[2:])
     flops = grad.numel if nearest else 2 * prod(grad.shape[:2]) * taps
     return Work(0, flops, size(grad), prod(sizes) * size_of(grad.dtype), precision_of(grad.dtype))
@@ -145,13 +146,13 @@ def im2col(signature: Signature) -> Work:
     """[n, c, h, w] -> [n, c * k * k, windows]; positions that the stride jumps over are not read."""
     args = Arguments(signature, "self kernel dilation padding stride")
     inputs = args.tensor("self")
-    extents, kernel = inputs.shape[-2:], args.integers("kernel", 2)
-    dilation, padding, stride = (
-        args.integers("dilation", 2),
-        args.integers("padding", 2),
-        args.integers("stride", 2),
-    )
+    extents = inputs.shape[-2:]
+    kernel = args.integers("kernel", 2)
+    dilation = args.integers("dilation", 2)
+    padding = args.integers("padding", 2)
+    stride = args.integers("stride", 2)
     windows = tuple(map(output_size, extents, kernel, stride, padding, dilation))
-    planes, itemsize = prod(inputs.shape[:-2]), size_of(inputs.dtype)
+    planes = prod(inputs.shape[:-2])
+    itemsize = size_of(inputs.dtype)
     read = planes * prod(map(touched, extents, kernel, stride, padding, dilation, windows))
     return moved(min(read, distinct(inputs)) * itemsize, planes * prod(kernel) * prod(windows) * itemsize)

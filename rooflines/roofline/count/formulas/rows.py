@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 from types import CodeType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import (
     Arguments,
+    Ints,
     NotCounted,
+    TensorArgs,
     broadcast,
     floating,
     selected,
@@ -35,7 +37,7 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, 
 from rooflines.roofline.count.formulas.registry import HintedFormula, Hints
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_FIELD: Final = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
+_FIELD = re.compile(r"(?:(read|write|update|view) )?(\w+)(?:\[([^\]]*)\])?([?*+]?)(=.*)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class _Field:
 @cache
 def parse(schema: str) -> tuple[str, tuple[_Field, ...]]:
     """The schema as ``Arguments`` reads it, and its arguments."""
-    plain, fields = [], []
+    plain = []
+    fields = []
     for text in schema.split(","):
         found = _FIELD.match(text.strip())
         if found is None:
@@ -122,7 +125,7 @@ class Tensors:
         return self.dtype.startswith("complex")
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Ints:
         return self.tensors[0].shape if self.tensors else ()
 
     @property
@@ -167,7 +170,7 @@ def _batches(*sources: Tensors) -> int:
     return prod(broadcast(source.shape[:-2] for source in sources))
 
 
-def _volume(extents: tuple[int, ...], rank: int) -> int:
+def _volume(extents: Ints, rank: int) -> int:
     """The product of ``rank`` extents; a single one applies to all."""
     if len(extents) not in (1, rank):
         raise NotCounted("invalid size")
@@ -198,8 +201,8 @@ def _output(hints: Hints, place: int, reason: str = "") -> Tensors:
 
 
 # Dtypes whose elements hold two numbers of 4 bits.
-PACKED: Final = ("uint8", "float4_e2m1fn_x2")
-_FUNCTIONS: Final[dict[str, Any]] = {
+PACKED = ("uint8", "float4_e2m1fn_x2")
+_FUNCTIONS: dict[str, Any] = {
     **{name: value for name, value in vars(costs).items() if name.isupper()},
     "__builtins__": {},
     "any": any,
@@ -262,7 +265,8 @@ class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if not self._arguments.has(name):
             raise KeyError(name)
-        kind, found = self._kinds[name], self._arguments.value(name)
+        kind = self._kinds[name]
+        found = self._arguments.value(name)
         if kind == "*" and found is None:
             return ()
         if kind in ("*", "+") and not isinstance(found, int):
@@ -271,7 +275,7 @@ class _Names(dict[str, Any]):
         return (number,) if kind in ("*", "+") else number
 
 
-def _extents(dims: tuple[str, ...], shape: tuple[int, ...], known: dict[str, Any]) -> dict[str, int]:
+def _extents(dims: tuple[str, ...], shape: Ints, known: dict[str, Any]) -> dict[str, int]:
     """The names of dimensions that are not ``known``, of which one may stand for several; raises NotCounted
     for another rank, and where known ones differ."""
     many = next((index for index, name in enumerate(dims) if name.startswith("*")), None)
@@ -309,7 +313,7 @@ def steps_of(where: str) -> tuple[tuple[str, str], ...]:
     return tuple((name.strip(), expression) for name, _, expression in steps)
 
 
-def _tensors(args: Arguments, field: _Field, hints: Hints) -> tuple[TensorArg, ...]:
+def _tensors(args: Arguments, field: _Field, hints: Hints) -> TensorArgs:
     if field.kind in ("?", "*", "+"):
         found = args.optional(field.name)
         several = args.tensors(field.name) if found is None and field.kind != "?" else ()
@@ -324,9 +328,10 @@ def _tensors(args: Arguments, field: _Field, hints: Hints) -> tuple[TensorArg, .
 def row_work(signature: Signature, row: FormulaRow, hints: Hints | None = None) -> Work:
     """The work of a call; raises NotCounted where a tensor was not recorded."""
     plain, fields = parse(row.schema)
-    args, hints = Arguments(signature, plain), hints or Hints()
+    args = Arguments(signature, plain)
+    hints = hints or Hints()
     names = _Names(args, hints, {field.name: field.kind for field in fields})
-    tensors: dict[str, tuple[TensorArg, ...]] = {}
+    tensors: dict[str, TensorArgs] = {}
     for one in fields:
         if not one.verb:
             if one.dims:
@@ -383,18 +388,18 @@ def function_work(signature: Signature, row: FormulaRow, hints: Hints | None = N
     tensors: tuple[Any, ...] = signature.tensors
     if signature.name.endswith("Backward") and len(fields) > 1:
         found, forward = parts(signature)
-        gradients, tensors = (found if fields[0].kind == "*" else found[0],), forward.tensors
+        gradients = (found if fields[0].kind == "*" else found[0],)
+        tensors = forward.tensors
     return row_work(
         replace(signature, args=(*gradients, *_in_order(fields[len(gradients) :], tensors))), row, hints
     )
 
 
-def _in_order(
-    fields: tuple[_Field, ...], tensors: tuple[TensorArg, ...]
-) -> Iterator[TensorArg | tuple[TensorArg, ...] | None]:
+def _in_order(fields: tuple[_Field, ...], tensors: TensorArgs) -> Iterator[TensorArg | TensorArgs | None]:
     """The tensors by the fields of a schema: an optional one with dimensions has none where these do not fit
     the next tensor."""
-    left, sizes = list(tensors), dict[str, int]()
+    left = list(tensors)
+    sizes = dict[str, int]()
     for one in fields:
         if one.kind == "*":
             yield tuple(left)
@@ -411,7 +416,7 @@ def _in_order(
 def _precision(
     row: FormulaRow,
     args: Arguments,
-    tensors: dict[str, tuple[TensorArg, ...]],
+    tensors: dict[str, TensorArgs],
     verbs: Mapping[str, str],
     names: _Names,
 ) -> str | None:

@@ -7,7 +7,6 @@ Numbers of 4 bits lie two in an element (uint8, ``float4_e2m1fn_x2``), or eight 
 from __future__ import annotations
 
 from math import prod
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of, written
@@ -15,10 +14,10 @@ from rooflines.roofline.count.formulas.matmul import product_flops
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.count.formulas.rows import parse
 
-FOUR_BIT: Final = ("uint8", "float4_e2m1fn_x2")
+FOUR_BIT = ("uint8", "float4_e2m1fn_x2")
 # How many numbers an element of a weight may hold, where the activations hold one. Bytes are mostly two
 # numbers of 4 bits.
-_PACKED: Final = {"int32": (8,), "uint8": (2, 1), "int8": (2, 1), "float4_e2m1fn_x2": (2,)}
+_PACKED = {"int32": (8,), "uint8": (2, 1), "int8": (2, 1), "float4_e2m1fn_x2": (2,)}
 
 
 def operand_precision(left: TensorArg, right: TensorArg) -> str | None:

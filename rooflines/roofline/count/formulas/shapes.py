@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import Any
 
 from rooflines.profiler.read.signature import MISSING, Argument, Signature, TensorArg
+from rooflines.roofline.count.formulas.arguments import TensorArgs
 
 
-def infer(signature: Signature) -> tuple[TensorArg, ...] | None:
+def infer(signature: Signature) -> TensorArgs | None:
     """The tensors that this call returns, or None where torch cannot tell: an operator that it does not know,
     arguments that were not recorded, or a result whose size depends on the values of the inputs."""
     return _infer(signature, repr(signature))
@@ -39,7 +40,7 @@ def fitted(signature: Signature) -> Signature:
 
 
 @lru_cache(maxsize=4096)
-def _infer(signature: Signature, text: str) -> tuple[TensorArg, ...] | None:
+def _infer(signature: Signature, text: str) -> TensorArgs | None:
     """``text`` keeps ``add(x, 1)`` and ``add(x, 1.0)`` apart, which are equal as signatures."""
     import torch
 
@@ -55,7 +56,7 @@ def _infer(signature: Signature, text: str) -> tuple[TensorArg, ...] | None:
     return None
 
 
-def _run(operator: Any, given: tuple[Argument, ...]) -> tuple[TensorArg, ...] | None:
+def _run(operator: Any, given: tuple[Argument, ...]) -> TensorArgs | None:
     """The outputs under one overload; None where the arguments are not its own."""
     import torch
 

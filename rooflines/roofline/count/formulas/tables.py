@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import costs, nodes
@@ -26,16 +26,14 @@ from rooflines.roofline.count.formulas.record import Work
 from rooflines.roofline.count.formulas.registry import FORMULAS, HintedFormula, Hints, Origin, enter
 from rooflines.roofline.count.formulas.rows import FormulaRow, evaluate, formula_of, names_in, steps_of
 
-_PRECISIONS: Final = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "none")
-_TEXTS: Final = tuple(
-    field.name for field in fields(FormulaRow) if field.name not in ("cost", "where", "place")
-)
-_GIVEN: Final = ("tensors_only", "with_gradient", "with_gradients")
-_KINDS: Final = ("forward", "backward", "function")
-_RAISED: Final = {"dispatches": Dispatches, "uncounted": NotCounted}
-_OPTIONS: Final = ("wraps", "functions", "in_place", *_GIVEN, *_KINDS, *_RAISED)
-_NAMING: Final = ("by", "given", "with")
-_NUMBERS: Final[dict[str, Any]] = {name: value for name, value in vars(costs).items() if name.isupper()}
+_PRECISIONS = ("fp64", "fp32", "fp16", "bf16", "fp8", "fp4", "int8", "none")
+_TEXTS = tuple(field.name for field in fields(FormulaRow) if field.name not in ("cost", "where", "place"))
+_GIVEN = ("tensors_only", "with_gradient", "with_gradients")
+_KINDS = ("forward", "backward", "function")
+_RAISED = {"dispatches": Dispatches, "uncounted": NotCounted}
+_OPTIONS = ("wraps", "functions", "in_place", *_GIVEN, *_KINDS, *_RAISED)
+_NAMING = ("by", "given", "with")
+_NUMBERS: dict[str, Any] = {name: value for name, value in vars(costs).items() if name.isupper()}
 
 
 @dataclass

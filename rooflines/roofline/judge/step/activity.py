@@ -57,7 +57,9 @@ class _Step(NamedTuple):
         """A lane of events, each from where the ones before have ended."""
         near, start, until = self.cut(start, until)
         order = np.argsort(start, kind="stable")
-        start, until, item = start[order], until[order], item[near[order]]
+        start = start[order]
+        until = until[order]
+        item = item[near[order]]
         start = np.maximum(start, np.concatenate(([self.begin], np.maximum.accumulate(until)[:-1])))
         left = until > start
         return Line(facts, start[left] - self.begin, (until - start)[left], item[left])
@@ -82,7 +84,8 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, plac
     names = ("", *attribution.trace.names, *calls.step_names, *causes)
     marks = np.arange(attribution.steps) + 1 + len(attribution.trace.names)
     steps_line = step.line(marks * step.kinds, *calls.steps[: attribution.steps].T, kind="steps")
-    streams, threads = _streams(step), _threads(step)
+    streams = _streams(step)
+    threads = _threads(step)
     idle = [
         step.line(np.full(len(times), name * step.kinds), *times.T, kind="idle", cause=cause)
         for name, (cause, times) in enumerate(causes.items(), len(names) - len(causes))
@@ -131,7 +134,8 @@ def _streams(step: _Step) -> list[Line]:
     """A line for each stream of each device, or on a processor for each thread."""
     pieces, device = step.attribution.pieces, step.attribution.trace.device
     near, start, until = step.cut(pieces.start_ns, pieces.end_ns)
-    event, row = pieces.event[near], step.row[near] + 1
+    event = pieces.event[near]
+    row = step.row[near] + 1
     if not len(device):
         return _by_thread(step, event, start, until, row)
     streams, of = distinct_rows(device.device[event], device.stream[event])
@@ -154,7 +158,8 @@ def _threads(step: _Step) -> list[Line]:
     waits = trace.named(is_wait, RUNTIME)[near]
     loads = (kind == ANNOTATION) & (calls.phase[near] == OUTSIDE)
     # The row of most of the device time that each launched; of those that launch none encloses another.
-    callers, launch = near[works & ~waits], calls.launch[pieces.event]
+    callers = near[works & ~waits]
+    launch = calls.launch[pieces.event]
     at = np.searchsorted(callers, launch, side="right") - 1
     inside = np.flatnonzero(launch < np.append(calls.after[callers], -1)[at])
     caller, most = _most(callers[at[inside]], step.row[inside] + 1, (pieces.end_ns - pieces.start_ns)[inside])
@@ -171,7 +176,8 @@ def _threads(step: _Step) -> list[Line]:
 def _by_thread(step: _Step, event: Int64s, start: Int64s, until: Int64s, item: Int64s) -> list[Line]:
     """A line for each thread of the host events ``event``."""
     calls = step.attribution.calls
-    lasting, main = until - start, main_thread(calls)
+    lasting = until - start
+    main = main_thread(calls)
     backward = np.where(calls.phase[event] == BACKWARD, lasting, 0)
     lines = []
     for thread, own in places_of(calls.trace.host.thread[event]):
@@ -200,7 +206,8 @@ def merged(line: Line, resolution: int) -> Line:
     long as they do."""
     part = np.where(line.lasting < resolution, line.begin // resolution, -1 - np.arange(len(line.begin)))
     is_first = np.diff(part, prepend=-1 - len(part)) != 0
-    first, group = np.flatnonzero(is_first), np.cumsum(is_first)
+    first = np.flatnonzero(is_first)
+    group = np.cumsum(is_first)
     return Line(
         line.facts,
         line.begin[first],

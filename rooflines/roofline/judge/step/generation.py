@@ -73,7 +73,8 @@ def token_latency(ready_s: Sequence[Floats], prompt_length: int) -> TokenLatency
     )
     if not gaps:
         return whole
-    number, longest = sum(map(len, gaps)), max(map(len, gaps))
+    number = sum(map(len, gaps))
+    longest = max(map(len, gaps))
     median, p90, p99 = np.percentile(np.concatenate(gaps), (50, 90, 99)).tolist()
     slopes = [_slope(each) for each in gaps if len(each) >= _FEWEST_GAPS]
     half = half_width(slopes) if len(slopes) >= _FEWEST_GENERATIONS else np.inf
@@ -132,10 +133,12 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
     if attribution.steps:
         step = step_number(host.start_ns[marks], calls.steps)
         inside = (step >= 0) & (host.start_ns[marks] < calls.steps[step, 1])
-        marks, step = marks[inside], step[inside]
+        marks = marks[inside]
+        step = step[inside]
     if not len(marks):
         return {}
-    ends, device = calls.end_ns[marks].copy(), attribution.trace.device
+    ends = calls.end_ns[marks].copy()
+    device = attribution.trace.device
     if len(device):
         # A call lasts until the device has done what it launched; what is launched behind it, up to the next
         # one, is its own.
@@ -144,8 +147,9 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
         own = (of >= 0) & (launched < attribution.windows[step[of], 1])
         np.maximum.at(ends, of[own], device.end_ns[own])
         ends = np.maximum.accumulate(ends)
-    batches = [phase_mark(attribution.trace.names[code]) for code in host.name[marks].tolist()]
-    prefills = np.array([batch is not None and batch.kind == "prefill" for batch in batches], bool)
+    named = (phase_mark(attribution.trace.names[code]) for code in host.name[marks].tolist())
+    batches = [batch for batch in named if batch is not None]
+    prefills = np.array([batch.kind == "prefill" for batch in batches], bool)
     before = np.append(attribution.windows[0, 0], ends[:-1])
     begins = np.where(np.diff(step, prepend=-1) != 0, attribution.windows[step, 0], before)
     if start_up or not attribution.steps:
@@ -165,9 +169,7 @@ def phase_calls(attribution: Attribution, *, start_up: bool = False) -> dict[Kin
                 * int((modules & (calls.phase == PHASES.index(kind))).sum()),
                 factor=attribution.factors.get(kind, attribution.factor),
             )
-            phases[kind] = PhaseCalls(
-                tuple(batch for batch in batches if batch is not None and batch.kind == kind), of_kind
-            )
+            phases[kind] = PhaseCalls(tuple(batch for batch in batches if batch.kind == kind), of_kind)
     return phases
 
 
@@ -194,10 +196,8 @@ def phase_factors(attribution: Attribution, ready_s: Sequence[Floats]) -> dict[s
     unknown = [Label("unknown", "other")] * len(attribution.rows)
     factors: dict[str, float] = {}
     for kind, calls in phase_calls(attribution).items():
-        timed_s, traced_s = (
-            call_seconds(kind, calls, latency, attribution.per),
-            partition(calls.attribution, unknown).step_s,
-        )
+        timed_s = call_seconds(kind, calls, latency, attribution.per)
+        traced_s = partition(calls.attribution, unknown).step_s
         if timed_s is not None and traced_s > 0:
             factors[kind] = timed_s / traced_s
     return factors
@@ -226,7 +226,8 @@ def generation(
         return None
     requests, prompt_length, new_tokens = lengths
     latency = token_latency(ready_s, prompt_length)
-    sizes, tokens = facts.generation_sizes, requests * new_tokens
+    sizes = facts.generation_sizes
+    tokens = requests * new_tokens
     return Generation(
         requests=requests,
         prompt_length=prompt_length,

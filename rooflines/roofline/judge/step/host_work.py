@@ -81,9 +81,12 @@ def synchronizations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     waits = np.flatnonzero(waiting(attribution.calls))
     if not len(waits):
         return ()
-    start, end = host.start_ns[waits], host.end_ns[waits]
+    start = host.start_ns[waits]
+    end = host.end_ns[waits]
     inside = intervals.covered(attribution.window, np.stack((start, end), axis=1)) > 0
-    waits, start, end = waits[inside], start[inside], end[inside]
+    waits = waits[inside]
+    start = start[inside]
+    end = end[inside]
     gaps = intervals.subtract(attribution.window, attribution.busy)
     if not len(waits) or not len(gaps):
         return ()
@@ -92,7 +95,9 @@ def synchronizations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
     own = intervals.merge(causes["synchronization"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
-    frames, calls, names = _Frames(attribution.trace), attribution.calls, attribution.trace.names
+    frames = _Frames(attribution.trace)
+    calls = attribution.calls
+    names = attribution.trace.names
 
     def site(wait: int) -> tuple[str, str, str]:
         event = int(waits[wait])
@@ -121,7 +126,8 @@ def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork
         return ()
     trace, calls, steps = attribution.trace, attribution.calls, attribution.per
     threads, _ = distinct(trace.host.thread[launched])
-    host, on_launching = trace.host, np.isin(trace.host.thread, threads)
+    host = trace.host
+    on_launching = np.isin(trace.host.thread, threads)
     compiling = _ranges(calls, host_bound, on_launching, "runtime", _is_compiling)
     within = on_launching & trace.named(_is_compiling, ANNOTATION)
     host_bound = intervals.subtract(host_bound, intervals.union(host.start_ns[within], host.end_ns[within]))
@@ -180,6 +186,7 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
         lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name)
     )
     library = alone | (host.kind == RUNTIME) | calls.trace.named(lambda name: name.startswith("aten::"))
+    on_host = alone & (host.kind == OPERATOR)
     # Keep long operators and those inside them.
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
@@ -196,19 +203,17 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
     )
     kept = (
         ~calls.trace.named(_is_allocation)[chosen]
-        & (
-            own
-            >= np.where(alone[chosen] & (host.kind[chosen] == OPERATOR), _LONG_OPERATOR_NS, _LONG_STRETCH_NS)
-        )
+        & (own >= np.where(on_host[chosen], _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
         & (idle > 0)
     )
     frames = _Frames(calls.trace)
-    first = _firsts(calls, chosen[kept & alone[chosen] & (host.kind[chosen] == OPERATOR)])
-    again, names = _again(calls), calls.trace.names
+    first = _firsts(calls, chosen[kept & on_host[chosen]])
+    again = _again(calls)
+    names = calls.trace.names
     found = []
     for event, idle_ns in zip(chosen[kept].tolist(), idle[kept].tolist(), strict=True):
         signature = int(host.signature[event])
-        computes = alone[event] and host.kind[event] == OPERATOR and event not in first
+        computes = on_host[event] and event not in first
         waited = names[host.name[event]].startswith(_TAKES_MEMORY) if computes else again[event]
         if waited:  # a thread that had to wait for a processor, or a full queue
             continue
@@ -221,10 +226,12 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
 def _firsts(calls: Calls, events: Int64s) -> set[int]:
     """Those of the operators ``events`` that are the first of equal calls and take far longer than all
     others."""
-    host, found = calls.trace.host, set()
+    host = calls.trace.host
+    found = set()
     for code in {*host.signature[events].tolist()}:
         equal = np.flatnonzero(host.signature == code)
-        lasting, first = calls.end_ns[equal] - host.start_ns[equal], int(np.argmin(host.start_ns[equal]))
+        lasting = calls.end_ns[equal] - host.start_ns[equal]
+        first = int(np.argmin(host.start_ns[equal]))
         if code >= 0 and len(equal) > 1 and lasting[first] >= _FIRST * np.delete(lasting, first).max():
             found.add(int(equal[first]))
     return found
@@ -317,16 +324,14 @@ def _functions(trace: Trace, host_bound: Intervals, threads: Int64s) -> tuple[li
     for thread in threads.tolist():
         own = np.flatnonzero(frames.thread == thread)
         called = np.sort(host.start_ns[(host.kind == RUNTIME) & (host.thread == thread)])
-        first, behind = (
-            np.searchsorted(called, frames.start_ns[own]),
-            np.searchsorted(called, frames.end_ns[own]),
-        )
+        first = np.searchsorted(called, frames.start_ns[own])
+        behind = np.searchsorted(called, frames.end_ns[own])
         silent[own] = (first == behind) & (frames.end_ns[own] - frames.start_ns[own] >= _LONG_OPERATOR_NS)
     after, _ = nest(frames.thread, frames.start_ns, frames.end_ns)
     chosen = np.flatnonzero(silent & ~covered(silent, after))
     times = np.stack((frames.start_ns[chosen], frames.end_ns[chosen]), axis=1)
     found = _idle_in("python", trace.frame_names, frames.name[chosen], times, host_bound)
-    return found, intervals.union(frames.start_ns[chosen], frames.end_ns[chosen])
+    return found, intervals.union(*times.T)
 
 
 def _unrecorded(trace: Trace, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
@@ -368,7 +373,8 @@ def recomputation(attribution: Attribution) -> Recomputation | None:
         around = events[np.maximum(np.searchsorted(events, launch, side="right") - 1, 0)]
         below = (launch >= around) & (launch < attribution.calls.after[around])
         ran = intervals.union(device.start_ns[below], device.end_ns[below])
-    time_ns, steps = intervals.length(intervals.intersect(ran, attribution.window)), attribution.per
+    time_ns = intervals.length(intervals.intersect(ran, attribution.window))
+    steps = attribution.per
     names = Counter(attribution.trace.names[code] for code in np.sort(host.name[events]).tolist())
     time_s = time_ns * attribution.pace / 1e9 / steps
     most = tuple(name for name, _ in names.most_common(_MOST))

@@ -6,9 +6,9 @@ the traced one. What the loader and the step reach alone says which of the two i
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from rooflines.profiler.records import Loading, RunFile
 from rooflines.roofline.analysis import Analysis, Input, Limit, RareWaits, Rate, StepDivision
@@ -39,7 +39,8 @@ def feeding(
         or len(loading.timed_wait_ns) != len(steps.timed_ns)
     ):
         return None
-    timed, waited = np.array(steps.timed_ns) / 1e9, np.array(loading.timed_wait_ns) / 1e9
+    timed = np.array(steps.timed_ns) / 1e9
+    waited = np.array(loading.timed_wait_ns) / 1e9
     whole_s = float(timed.sum())
     quiet = np.ones(len(timed), bool) if quiet is None else quiet
     # Between warm-up and timed pass the workers had time to fill their queue: what comes out of it was not
@@ -47,14 +48,18 @@ def feeding(
     fed = int((np.cumsum(loading.timed_batches) <= loading.prefetched).sum()) if loading.prefetched else 0
     is_lower_bound = 2 * fed > len(timed)
     if not is_lower_bound:
-        timed, waited, quiet = timed[fed:], waited[fed:], quiet[fed:]
+        timed = timed[fed:]
+        waited = waited[fed:]
+        quiet = quiet[fed:]
     if quiet.any():  # else all were ready
-        timed, waited = timed[quiet], waited[quiet]
+        timed = timed[quiet]
+        waited = waited[quiet]
     rare = waited > LONG_WAIT * np.median(timed)
     rare_share = float(waited[rare].sum() / timed.sum()) if 0 < rare.sum() <= RARE * len(rare) else None
     if rare_share is not None:
         timed, waited, rare_s = timed[~rare], waited[~rare], float(waited[rare].mean())
-    mean_s, wait_s = float(timed.mean()), float(waited.mean())
+    mean_s = float(timed.mean())
+    wait_s = float(waited.mean())
     # On a device the host may well wait while the device is at work, and the waits of a step and its duration
     # are not those of the same moment: only their means go together.
     delay_s: float | None = wait_s
@@ -92,12 +97,10 @@ def delayed(found: Input, division: StepDivision) -> Input:
     ``division`` says."""
     wait_s = found.wait_fraction * division.step_s
     if found.delay_s is None or division.of == "host":
-        return msgspec.structs.replace(
-            found, wait_s=wait_s, delay_s=None if found.delay_s is None else wait_s
-        )
+        return replace(found, wait_s=wait_s, delay_s=None if found.delay_s is None else wait_s)
     delay_s = division.data_loading_s or 0.0
     fraction = delay_s / division.step_s if division.step_s else 0.0
-    return msgspec.structs.replace(found, wait_s=wait_s, delay_s=delay_s, delay_fraction=fraction)
+    return replace(found, wait_s=wait_s, delay_s=delay_s, delay_fraction=fraction)
 
 
 def _loader_rate(loading: Loading, told: bool) -> Rate | None:
@@ -160,7 +163,8 @@ def limited_by(analysis: Analysis) -> Limit | None:
     A loader slower than the step sets the pace: a faster host would only wait longer. Beside a device that
     was not traced nobody knows what the host keeps waiting.
     """
-    waits, host = input_fraction(analysis), host_fraction(analysis)
+    waits = input_fraction(analysis)
+    host = host_fraction(analysis)
     slower = loader_is_slower(analysis)
     if (slower and waits >= INPUT_BOUND) or (slower is None and waits >= LARGE_SHARE and waits > host):
         return "input"

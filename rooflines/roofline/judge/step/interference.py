@@ -42,7 +42,8 @@ def quiet_steps(run: Run) -> QuietSteps:
     processor or two, so other programs disturb its steps only where they leave less than one free.
     """
     facts = run.facts
-    times, threads = facts.steps or StepTimes(), facts.environment.cpu_threads
+    times = facts.steps or StepTimes()
+    threads = facts.environment.cpu_threads
     busy = busy_elsewhere(run.samples, threads, times.timed_began_ns) if threads else []
     mean = float(np.mean(busy)) if busy else 0.0
     every = np.ones(len(times.timed_ns), bool), np.ones(len(times.traced_ns), bool)
@@ -50,10 +51,8 @@ def quiet_steps(run: Run) -> QuietSteps:
         whole = [sample.cpu_utilization for sample in run.samples if sample.cpu_utilization is not None]
         free = not threads or not whole or float(np.mean(whole)) * threads <= threads - 1
         return QuietSteps(*every, None if free or mean < OTHERS_CORES else _others(facts, mean))
-    timed, traced = (
-        quiet(times.timed_ns, times.timed_queue_ns, busy),
-        quiet(times.traced_ns, times.traced_queue_ns, busy),
-    )
+    timed = quiet(times.timed_ns, times.timed_queue_ns, busy)
+    traced = quiet(times.traced_ns, times.traced_queue_ns, busy)
     few = timed.sum() < min(FEWEST_TIMED, len(timed)), traced.sum() < min(FEWEST_TRACED, len(traced))
     if any(few) and mean < OTHERS_CORES:  # the program's own threads wait for each other
         return QuietSteps(*every, None)
@@ -201,14 +200,10 @@ def _on_cpu(facts: RunFile) -> bool:
 
 
 def _busy(found: OtherPrograms, *, named: bool = False) -> str:
-    names = (
-        ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
-        if named
-        else ""
-    )
+    names = ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
     return (
         f"other programs took {significant(found.busy, 2)} of {found.threads} "
-        f"processors{f' ({names})' if names else ''}"
+        f"processors{f' ({names})' if named and names else ''}"
     )
 
 

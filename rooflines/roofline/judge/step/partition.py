@@ -171,11 +171,8 @@ class Partition(NamedTuple):
         rest_s = sum(rest.values())
         waits_s = loaded_s * idle_s / (loaded_s + rest_s) if loaded_s + rest_s > 0 else 0.0
         if waits is not None:
-            inside_s = (
-                sum(time_s for (_, part, _), time_s in self.busy.items() if part == "data_loading")
-                if self.of == "cpu"
-                else 0.0
-            )
+            inside = (time_s for (_, part, _), time_s in self.busy.items() if part == "data_loading")
+            inside_s = sum(inside) if self.of == "cpu" else 0.0
             waits_s = min(idle_s, max(0.0, waits * step_s - inside_s))
         left_s = idle_s - waits_s
         idle = (
@@ -198,24 +195,19 @@ def partition(attribution: Attribution, labels: Labels) -> Partition:
     on_device = len(attribution.trace.device) > 0
     keys, ranks = _device_keys(attribution, labels) if on_device else _host_keys(attribution, labels)
     starts, ends = attribution.pieces.start_ns, attribution.pieces.end_ns
+    weights: dict[int, float] = {}
     if not on_device:  # what runs in the loader is the loader's
         loaded = intervals.intersect(loading, attribution.busy)
-        starts, ends = np.concatenate((loaded[:, 0], starts)), np.concatenate((loaded[:, 1], ends))
-        keys, ranks = (
-            [("input", "data_loading", "input"), *keys],
-            np.concatenate((np.zeros(len(loaded), np.int64), ranks + 1)),
-        )
+        starts = np.concatenate((loaded[:, 0], starts))
+        ends = np.concatenate((loaded[:, 1], ends))
+        weights = _weights(attribution, loading, ranks + 1)
+        keys = [("input", "data_loading", "input"), *keys]
+        ranks = np.concatenate((np.zeros(len(loaded), np.int64), ranks + 1))
     lasting, busy = _exclusive(starts, ends, ranks, window)
-    weights = (
-        _weights(attribution, loading, ranks[len(ranks) - len(attribution.pieces.row) :])
-        if not on_device
-        else {}
-    )
     found: dict[Key, float] = {}
     for rank, time_ns in lasting.items():
-        key = keys[rank]
-        factor = attribution.factors.get(key[1], attribution.factor)
-        found[key] = found.get(key, 0.0) + time_ns * seconds * factor * weights.get(rank, 1.0)
+        factor = attribution.factors.get(keys[rank][1], attribution.factor)
+        found[keys[rank]] = time_ns * seconds * factor * weights.get(rank, 1.0)
     whole = intervals.merge(window, intervals.intersect(attribution.overhead, attribution.windows))
     idle, causes = _idle(attribution, intervals.subtract(whole, busy), loading)
     timeline = _timeline(attribution, window, busy, found, idle, seconds)
@@ -248,14 +240,16 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
         intervals.length(outside) / 1e9 / count * pace + sum(idle.values()) - idle.get("data_loading", 0.0)
     )
     if waits is None:
-        works_s, waits = busy_s * attribution.pace + sum(idle.values()), 0.0
+        works_s = busy_s * attribution.pace + sum(idle.values())
+        waits = 0.0
     return step_s * (1 - waits) / works_s if works_s > 0 else 1.0
 
 
 def loading_share(attribution: Attribution) -> float | None:
     """The share of a step that is in the data loader, the median over the traced steps; None without a
     loader."""
-    loading, lengths = _in_loader(attribution.calls), attribution.windows[:, 1] - attribution.windows[:, 0]
+    loading = _in_loader(attribution.calls)
+    lengths = attribution.windows[:, 1] - attribution.windows[:, 0]
     if not len(loading) or not lengths.all():
         return None
     return float(np.median(intervals.covered(loading, attribution.windows) / lengths))
@@ -269,11 +263,10 @@ def _weights(attribution: Attribution, loading: Intervals, ranks: Int64s) -> dic
         return {}
     inside = intervals.covered(loading, np.stack((pieces.start_ns, pieces.end_ns), axis=1))
     lasting = np.concatenate((inside, pieces.end_ns - pieces.start_ns - inside))
-    ranks, weight = (
-        np.concatenate((np.zeros(len(inside), np.int64), ranks)),
-        np.concatenate((pieces.weight, pieces.weight)),
-    )
-    traced, steady = np.bincount(ranks, weights=lasting), np.bincount(ranks, weights=lasting * weight)
+    ranks = np.concatenate((np.zeros(len(inside), np.int64), ranks))
+    weight = np.tile(pieces.weight, 2)
+    traced = np.bincount(ranks, weights=lasting)
+    steady = np.bincount(ranks, weights=lasting * weight)
     return {
         rank: after / before
         for rank, (before, after) in enumerate(zip(traced.tolist(), steady.tolist(), strict=True))
@@ -319,7 +312,7 @@ def whole_trace(trace: Trace, earlier_ns: int) -> Timeline | None:
         return None
     busy = device_intervals(trace)
     window = np.array([[busy[0, 0], busy[-1, 1]]], np.int64) if len(busy) else busy
-    return _timeline_of(trace, window, busy, 0.0, 1e-9, earlier_ns * 1e-9)
+    return _timeline_of(trace, window, busy, 1e-9, earlier_s=earlier_ns * 1e-9)
 
 
 def _exclusive(
@@ -333,7 +326,8 @@ def _exclusive(
         times = np.zeros(int(ranks.max(initial=-1)) + 1, np.int64)
         np.add.at(times, ranks, ends - starts)
         return {rank: time_ns for rank, time_ns in enumerate(times.tolist()) if time_ns}, busy
-    found, taken = {}, np.empty((0, 2), np.int64)
+    found = {}
+    taken = np.empty((0, 2), np.int64)
     for rank in distinct(ranks)[0].tolist():
         chosen = ranks == rank
         own = intervals.union(starts[chosen], ends[chosen])
@@ -379,23 +373,14 @@ def _device_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], I
     )
     found: list[Key] = []
     for row, kind, during, copied, named in keys.tolist():
+        label = _label(attribution, labels, row, attribution.trace.names[named])
         if kind == COMMUNICATION:
             found.append(("communication",) * 3)
         elif copied:
-            found.append(
-                (
-                    "transfer",
-                    "host_to_device" if copied >= 2 else "other",
-                    labels[row].category if row >= 0 else "copy",
-                )
-            )
-        elif row >= 0:
-            found.append((labels[row].bound, _PHASES.get(during, "other"), labels[row].category))
+            category = label.category if row >= 0 else "copy"
+            found.append(("transfer", "host_to_device" if copied >= 2 else "other", category))
         else:
-            category = (
-                _named(attribution, row) or kernel_category(attribution.trace.names[named]) or "unknown"
-            )
-            found.append((_UNCOUNTED, _PHASES.get(during, "other"), category))
+            found.append((label.bound, _PHASES.get(during, "other"), label.category))
     return _ranked(found, which)
 
 
@@ -407,11 +392,13 @@ def _talks(name: str) -> bool:
     return name.startswith(COMMUNICATION_CALLS)
 
 
-def _named(attribution: Attribution, row: int) -> str:
-    """The category of a gap by the name of its operator, which says it although there is no count; empty
-    where it does not."""
+def _label(attribution: Attribution, labels: Labels, row: int, kernel: str = "") -> Label | OperatorRow:
+    """The label of a row; of a gap the category by the name of its operator, which says it although there is
+    no count, else by that of its kernel."""
+    if row >= 0:
+        return labels[row]
     category = attribution.gaps[-2 - row].count.category
-    return "" if category == "other" else category
+    return Label(_UNCOUNTED, category if category != "other" else kernel_category(kernel) or "unknown")
 
 
 def _host_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], Int64s]:
@@ -420,7 +407,7 @@ def _host_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], Int
     keys, which = distinct_rows(pieces.row, attribution.calls.phase[pieces.event], talks)
     found: list[Key] = []
     for row, during, talking in keys.tolist():
-        label = labels[row] if row >= 0 else Label(_UNCOUNTED, _named(attribution, row) or "unknown")
+        label = _label(attribution, labels, row)
         found.append(
             ("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "other"), label.category)
         )
@@ -482,12 +469,16 @@ def _timeline(
     ``idle`` say."""
     trace = attribution.trace
     if len(trace.device):
-        found_on_device = _timeline_of(
-            trace, window, busy, attribution.overlap_ns * seconds, seconds * attribution.factor, None
+        return _timeline_of(
+            trace,
+            window,
+            busy,
+            seconds * attribution.factor,
+            overlap_s=attribution.overlap_ns * seconds,
+            ready_communication_s=_ready_ns(attribution, window) * seconds * attribution.factor,
         )
-        ready_s = _ready_ns(attribution, window) * seconds * attribution.factor
-        return msgspec.structs.replace(found_on_device, ready_communication_s=ready_s)
-    busy_s, idle_s = sum(found.values()), sum(idle.values())
+    busy_s = sum(found.values())
+    idle_s = sum(idle.values())
     every_s = attribution.counted_ns * seconds
     overlap_s = every_s - busy_s if attribution.overlap_ns else 0.0
     return Timeline(
@@ -519,9 +510,8 @@ def _timeline_of(
     trace: Trace,
     window: Intervals,
     busy: Intervals,
-    overlap_s: float,
     seconds: float,
-    earlier_s: float | None,
+    **others: float,
 ) -> Timeline:
     def lasting(found: Intervals) -> float:
         return intervals.length(found) * seconds
@@ -540,6 +530,5 @@ def _timeline_of(
         communication_s=lasting(communication),
         exposed_memcpy_s=lasting(copying),
         exposed_communication_s=lasting(intervals.subtract(communication, intervals.merge(compute, memcpy))),
-        overlap_s=overlap_s,
-        earlier_s=earlier_s,
+        **others,
     )

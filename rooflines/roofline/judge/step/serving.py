@@ -18,6 +18,7 @@ import numpy as np
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.request_marks import KINDS, Kind, RequestMark
+from rooflines.profiler.read.signature import TensorArg
 from rooflines.profiler.records import GenerationSizes
 from rooflines.profiler.tree.windows import launched_ns, step_number
 from rooflines.roofline.analysis import OperatorRow
@@ -67,10 +68,8 @@ def serving(
     )
     generated = [(steps.generated, steps.steps) for steps in kinds if steps.kind != "prefill"]
     known = [tokens * count for tokens, count in generated if tokens is not None]
-    total_s, busy_s = (
-        sum(steps.step_s * steps.steps for steps in kinds),
-        sum(steps.busy_s * steps.steps for steps in kinds),
-    )
+    total_s = sum(steps.step_s * steps.steps for steps in kinds)
+    busy_s = sum(steps.busy_s * steps.steps for steps in kinds)
     tokens = sum(known) if known and len(known) == len(generated) else None
     rate, between = _rate(tokens, total_s, busy_s, _rate_doubt(attribution, range(attribution.steps)))
     return Serving(kinds=kinds, generated_per_s=rate, generated_per_s_range=between)
@@ -90,7 +89,9 @@ def _rate(
 
 def _rate_doubt(attribution: Attribution, numbers: Sequence[int]) -> str:
     """The reasons why the steps of these numbers have no rate; empty if there is none."""
-    device, marks, windows = attribution.trace.device, attribution.calls.steps, attribution.windows[numbers]
+    device = attribution.trace.device
+    marks = attribution.calls.steps
+    windows = attribution.windows[numbers]
     step = step_number(launched_ns(attribution.calls), marks)
     own = step >= 0
     start, end = (np.clip(times[own], *marks[step[own]].T) for times in (device.start_ns, device.end_ns))
@@ -162,7 +163,9 @@ def steps_of_kind(
     where attention is made of several operators."""
     divided = partition(attribution, judged)
     divided = divided if timed_s is None else divided.timed(timed_s)
-    count, step_s, busy_s = len(batches), divided.timeline.span_s, divided.timeline.busy_s
+    count = len(batches)
+    step_s = divided.timeline.span_s
+    busy_s = divided.timeline.busy_s
     tokens = _mean([one.tokens for one in batches])
     is_known = kind == "decode" and _is_complete(gaps, count, busy_s)
     reads = _reads(ran, batches, step_s, roofs, sizes) if is_known else None
@@ -215,14 +218,10 @@ def _parts(
     uncounted = longest_first((part(gap), time_ns / 1e9 / steps) for gap, time_ns in gaps)
     if not {"attention", "embedding"} <= groups.keys():
         return {}
-    works = {
-        name: work_of(groups[name], steps) or ServedWork(time_s=0.0, flops=0, bytes=0)
-        for name in {**groups, **uncounted}
-    }
-    found = {
-        name: msgspec.structs.replace(work, time_s=work.time_s + uncounted.get(name, 0.0))
-        for name, work in works.items()
-    }
+    found: dict[str, ServedWork] = {}
+    for name in {**groups, **uncounted}:
+        work = work_of(groups[name], steps) or ServedWork(time_s=0.0, flops=0, bytes=0)
+        found[name] = msgspec.structs.replace(work, time_s=work.time_s + uncounted.get(name, 0.0))
     if reads is not None and reads.lower_bound_s is not None and reads.assumption is None:
         every = reads.weight_bytes + reads.kv_cache_bytes
         for name, work in found.items():
@@ -251,12 +250,8 @@ def _padded_to(ran: list[RanBatch], tokens: set[int | None]) -> int | None:
     times: Counter[int] = Counter()
     for one in ran:
         if number is not None and one.judged.category == "matmul" and _has_weights(one):
-            rows = next(
-                tensor.numel // max(1, tensor.shape[-1])
-                for tensor in one.row.signature.tensors
-                if len(tensor.shape) >= 2
-            )
-            times[rows] += round(one.time_ns)
+            tokens_in = _matrices(one)[0]
+            times[tokens_in.numel // max(1, tokens_in.shape[-1])] += round(one.time_ns)
     most, time_ns = times.most_common(1)[0] if times else (0, 0)
     return most if number is not None and most > number and 2 * time_ns > times.total() else None
 
@@ -265,15 +260,14 @@ def work_of(ran: list[RanBatch], steps: int) -> ServedWork | None:
     """Return the sums of these operators per step; None without any."""
     if not ran:
         return None
-    flops, size, time_s = (
-        _flops(ran),
-        sum(one.row.work.bytes * one.calls for one in ran),
-        sum(one.time_ns for one in ran) / 1e9,
-    )
+    flops = _flops(ran)
+    size = sum(one.row.work.bytes * one.calls for one in ran)
+    time_s = sum(one.time_ns for one in ran) / 1e9
     # The bounds of operators are per step, for all calls.
     bounds = [(one, one.judged.lower_bound_s) for one in ran if one.judged.lower_bound_s is not None]
     bound_s = sum(each_s / one.judged.calls * one.calls for one, each_s in bounds)
-    bounded_s, bounded_flops = sum(one.time_ns for one, _ in bounds) / 1e9, _flops(one for one, _ in bounds)
+    bounded_s = sum(one.time_ns for one, _ in bounds) / 1e9
+    bounded_flops = _flops(one for one, _ in bounds)
     return ServedWork(
         time_s=time_s / steps,
         flops=per_step(flops, steps),
@@ -311,7 +305,8 @@ def _reads(
     attention = [one for one in ran if one.judged.category == "attention" and one.judged.flops]
     # Without the lengths of the sequences the keys are an assumption.
     known = all(one.row.inferred == MARKED or one.judged.assumption is None for one in attention)
-    steps, keys = len(batches), _mean([one.keys for one in batches])
+    steps = len(batches)
+    keys = _mean([one.keys for one in batches])
     per_token = sizes.kv_bytes_per_token if sizes is not None else None
     of_sizes = per_token * keys * steps if per_token and keys is not None and not attention else None
     if not products or not (attention or of_sizes) or not known:
@@ -339,8 +334,13 @@ def _reads(
 def _weights(one: RanBatch) -> int:
     """Return the bytes that a product with weights reads besides its first matrix (the tokens); of experts,
     those that tokens use."""
-    tokens = next((tensor for tensor in one.row.signature.tensors if len(tensor.shape) >= 2), None)
-    return max(0, one.row.work.bytes_read - tokens.nbytes) if tokens is not None and _has_weights(one) else 0
+    matrices = _matrices(one)
+    return max(0, one.row.work.bytes_read - matrices[0].nbytes) if matrices and _has_weights(one) else 0
+
+
+def _matrices(one: RanBatch) -> list[TensorArg]:
+    """The operands with two or more dimensions, of which the first has the tokens."""
+    return [tensor for tensor in one.row.signature.tensors if len(tensor.shape) >= 2]
 
 
 def _has_weights(one: RanBatch) -> bool:
@@ -348,8 +348,8 @@ def _has_weights(one: RanBatch) -> bool:
     activations."""
     if one.judged.category == "moe":
         return True
-    shapes = [tensor.shape for tensor in one.row.signature.tensors if len(tensor.shape) >= 2]
-    return one.judged.category == "matmul" and len(shapes) >= 2 and any(len(shape) == 2 for shape in shapes)
+    ranks = [len(tensor.shape) for tensor in _matrices(one)]
+    return one.judged.category == "matmul" and len(ranks) >= 2 and 2 in ranks
 
 
 def _is_complete(gaps: Sequence[tuple[TimeRow, float]], steps: int, busy_s: float) -> bool:
@@ -366,7 +366,8 @@ def _is_complete(gaps: Sequence[tuple[TimeRow, float]], steps: int, busy_s: floa
 def _keys_and_values(one: RanBatch, tokens: int | float | None) -> float:
     """Return the bytes that attention reads besides its queries, which may be padded to more than
     ``tokens``."""
-    query, read = next(iter(one.row.signature.tensors), None), one.row.work.bytes_read
+    query = next(iter(one.row.signature.tensors), None)
+    read = one.row.work.bytes_read
     if query is None or not query.shape or not query.shape[0]:
         return read
     padded = one.row.inferred == MARKED and tokens is not None and tokens < query.shape[0]

@@ -61,5 +61,6 @@ def median_interval(timed: Floats) -> tuple[float, float] | None:
         return None
     if len(timed) >= _FEWEST_RESAMPLED:
         return interval95(resampled_medians(timed))
-    half, middle = half_width(timed.tolist()), float(np.median(timed))
+    half = half_width(timed.tolist())
+    middle = float(np.median(timed))
     return max(0.0, middle - half), middle + half

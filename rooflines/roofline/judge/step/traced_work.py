@@ -56,7 +56,8 @@ def launch_queue(attribution: Attribution) -> Launches | None:
     began = np.maximum(
         trace.device.start_ns[known], launched
     )  # clocks of host and device may differ by microseconds
-    low, high = int(busy[0, 0]), int(busy[-1, 1])
+    low = int(busy[0, 0])
+    high = int(busy[-1, 1])
     # Of a launch and a begin at the same time the begin counts first: what begins at once never waits.
     times = np.concatenate((launched, began))
     change = np.repeat((1, -1), len(known))
@@ -99,7 +100,8 @@ def one_gap(attribution: Attribution, host_bound: Intervals) -> Gap | None:
     if attribution.steps == 1 or len(lasting) < 2:
         return None
     *_, second, longest = np.sort(lasting).tolist()
-    idle_ns, gap = int(lasting.sum()), gaps[[np.argmax(lasting)]]
+    idle_ns = int(lasting.sum())
+    gap = gaps[[np.argmax(lasting)]]
     host_ns = int(intervals.covered(host_bound, gap)[0])
     if (
         longest < max(_MOST * idle_ns, _WORTH * attribution.span_ns)
@@ -111,7 +113,8 @@ def one_gap(attribution: Attribution, host_bound: Intervals) -> Gap | None:
     names, starts = trace.device.name, trace.device.start_ns
     if not len(trace.device):
         operators = trace.host.kind == OPERATOR
-        names, starts = trace.host.name[operators], trace.host.start_ns[operators]
+        names = trace.host.name[operators]
+        starts = trace.host.start_ns[operators]
     next_ = np.flatnonzero(starts >= end)
     return Gap(
         at_s=(begin - trace.began_ns) / 1e9,
@@ -138,9 +141,11 @@ def allocated(attribution: Attribution) -> Allocated | None:
     peak = chosen[np.argmax(memory.allocated_bytes[chosen])]
     own = known & (step == step[peak])
     own &= (memory.device_type == memory.device_type[peak]) & (memory.device == memory.device[peak])
-    held, time_ns = memory.allocated_bytes[own], memory.time_ns[own]
+    held = memory.allocated_bytes[own]
+    time_ns = memory.time_ns[own]
     kept = extremes(held)
-    host, when = trace.host, memory.time_ns[peak]
+    host = trace.host
+    when = memory.time_ns[peak]
     around = np.flatnonzero(
         (host.thread == memory.thread[peak]) & (host.start_ns <= when) & (calls.end_ns >= when)
     )
@@ -175,7 +180,8 @@ def collective_rows(attribution: Attribution) -> tuple[CollectiveRow, ...]:
     steps = attribution.per
     rows = []
     for which, places in places_of(collectives.what[ours]):
-        exchange, lasting_ns = collectives.exchanges[which], collectives.duration_ns[ours[places]]
+        exchange = collectives.exchanges[which]
+        lasting_ns = collectives.duration_ns[ours[places]]
         rows.append(
             CollectiveRow(
                 kind=exchange.kind,
@@ -197,7 +203,8 @@ def lost_work(attribution: Attribution, operators: Sequence[OperatorRow]) -> Los
     lost, device = attribution.lost, attribution.trace.device
     if not len(lost.launches) and not len(lost.events):
         return None
-    starts, ends = device.start_ns[lost.events], device.end_ns[lost.events]
+    starts = device.start_ns[lost.events]
+    ends = device.end_ns[lost.events]
     times = np.concatenate((attribution.trace.host.start_ns[lost.launches], starts))
     numbers = distinct(step_number(times, attribution.calls.steps))[0].tolist() if attribution.steps else []
     flops = sum(row.flops for row in operators)
@@ -241,7 +248,8 @@ def about_lost(lost: LostWork, attribution: Attribution) -> Iterator[str]:
             effect += (
                 f" Rows with {percent(lost.flops_fraction)} of the FLOPs have no efficiency because of it."
             )
-        names, codes = attribution.trace.names, attribution.trace.host.name[attribution.lost.launches]
+        names = attribution.trace.names
+        codes = attribution.trace.host.name[attribution.lost.launches]
         of_cuda = any(names[code].startswith("cu") for code in codes.tolist())
         why = f" {_NEW_PROCESS}" if lost.at_start and not between and of_cuda else ""
         why += f" {_SYNCHRONIZE}" if lost.at_end else ""

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.monitor.monitored import Monitored, MonitorFacts
@@ -61,12 +61,11 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
     facts = run.facts
     window, steps, times = None, None, facts.steps
     if times is not None and times.timed_began_ns is not None and times.timed_ns:
-        window, steps = (
-            Window(times.timed_began_ns, times.timed_began_ns + sum(times.timed_ns)),
-            len(times.timed_ns),
-        )
+        window = Window(times.timed_began_ns, times.timed_began_ns + sum(times.timed_ns))
+        steps = len(times.timed_ns)
         if (stretch := times.timed_stretch) is not None:
-            window, steps = Window(stretch.began_ns, stretch.ended_ns), stretch.steps
+            window = Window(stretch.began_ns, stretch.ended_ns)
+            steps = stretch.steps
     clocks = [
         roof.conditions.clock_hz
         for roof in (ceilings.main("compute") if ceilings else ())
@@ -86,9 +85,9 @@ def usage(run: Run, flops_per_step: float | None = None, ceilings: Ceilings | No
     energies = [device.energy for device in found.devices if device.device in own]
     known = [energy for energy in energies if energy is not None]
     if not steps or not known or len(known) < len(energies):
-        return msgspec.structs.replace(found, own=own)
+        return replace(found, own=own)
     per_step_j = sum(energy.energy_j for energy in known) / steps
-    return msgspec.structs.replace(
+    return replace(
         found,
         own=own,
         energy_per_step_j=per_step_j,
@@ -120,7 +119,8 @@ def usage_of(
     whole = window is None
     window = window or Window(min(times), max(times))
     described = {(counter.source, counter.device, counter.field): counter for counter in counters}
-    devices, series = [], []
+    devices = []
+    series = []
     for device in sorted(
         {sample.device for sample in samples}, key=lambda device: (device != HOST, is_host(device), device)
     ):
@@ -200,12 +200,11 @@ def _device(
     energy = best if isinstance(best, Energy) else None
     refused = best if isinstance(best, Unresolved) else None
     if refused is not None and refused.needs_s is not None and steps:
-        refused = msgspec.structs.replace(
-            refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps))
-        )
+        refused = replace(refused, needs_steps=math.ceil(refused.needs_s / (window.length_s / steps)))
     per_step_j = energy.energy_j / steps if energy is not None and steps else None
     throttled_s, throttled_fraction, throttled = _throttled(taken, window)
-    gauges, counted = {}, {}
+    gauges = {}
+    counted = {}
     for name, readings in fields.items():
         field = known.get(name)
         if field is None or name == "energy_j":
@@ -305,7 +304,8 @@ def _part(readings: EnergyReadings, window: Window) -> tuple[Mask, Window]:
     such reading one just after the window will do, nine tenths of whose average lie in it, and where there is
     none of those, none. What is of the moment is taken from next to a window without a reading.
     """
-    times, average_ns = readings.times_ns, round(readings.window_s * 1e9)
+    times = readings.times_ns
+    average_ns = round(readings.window_s * 1e9)
     begin_ns = window.begin_ns + average_ns
     for end_ns in (window.end_ns, window.end_ns + round(LIMIT * average_ns)):
         found = (times >= begin_ns) & (times <= end_ns)
@@ -314,23 +314,23 @@ def _part(readings: EnergyReadings, window: Window) -> tuple[Mask, Window]:
     if average_ns:
         return found, window
     around = np.zeros(len(times), bool)
-    before, after = (
-        int(np.searchsorted(times, window.begin_ns)) - 1,
-        int(np.searchsorted(times, window.end_ns, side="right")),
-    )
+    before = int(np.searchsorted(times, window.begin_ns)) - 1
+    after = int(np.searchsorted(times, window.end_ns, side="right"))
     around[max(0, before) : after + 1] = True
     return around, window
 
 
 def _gauge(readings: EnergyReadings, window: Window) -> Gauge | None:
     part, told = _part(readings, window)
-    times, values = readings.times_ns[part], readings.values[part]
+    times = readings.times_ns[part]
+    values = readings.values[part]
     told = _covered(readings.times_ns, told)
     if not len(values) or told.end_ns < told.begin_ns:
         return None
     weights = _weights(times, told)
     mean = np.average(values, weights=weights) if weights.sum() > 0 else np.mean(values)
-    lowest, highest = float(np.min(values)), float(np.max(values))
+    lowest = float(np.min(values))
+    highest = float(np.max(values))
     return Gauge(
         start=float(values[0]),
         end=float(values[-1]),
@@ -480,9 +480,7 @@ def analyze_monitored(monitored: Monitored) -> MonitorAnalysis:
     sampled = None
     if samples and window is not None:
         # No pass was timed: the window is that of the samples, to the moment.
-        sampled = msgspec.structs.replace(
-            usage_of(samples, facts.counters, window, fields=facts.fields), window="samples"
-        )
+        sampled = replace(usage_of(samples, facts.counters, window, fields=facts.fields), window="samples")
     return MonitorAnalysis(
         **{name: getattr(facts, name) for name in MonitorFacts.__struct_fields__},
         command=facts.command if facts.show_command and facts.command else None,

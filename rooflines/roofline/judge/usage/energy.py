@@ -73,14 +73,16 @@ def by_counter(
     """
     window_s = (end_ns - begin_ns) / 1e9
     times = (times_ns - begin_ns) / 1e9
-    gap_s, update_s = _gap(times), _update(times, joules, counter)
+    gap_s = _gap(times)
+    update_s = _update(times, joules, counter)
     spacing_s = max(gap_s, update_s)
     around_s = STANDSTILL * spacing_s
     if (ended := _ended(times, window_s, around_s)) is not None:
         return ended
     first = max(0, int(np.searchsorted(times, -around_s)) - 2)
     last = int(np.searchsorted(times, window_s + around_s, side="right"))
-    times, values = times[first:last], unwrapped(joules[first:last])
+    times = times[first:last]
+    values = unwrapped(joules[first:last])
     if values is None:
         return Unresolved(reason="the energy counter was reset during the window")
     if len(values) < 2:
@@ -102,7 +104,8 @@ def by_counter(
             needs_s=enough_s,
         )
     course = _Course(times, values, changes, update_s)
-    start, stop = course.at(0.0), course.at(window_s)
+    start = course.at(0.0)
+    stop = course.at(window_s)
     found = stop.value - start.value
     resolution = _resolution(values, counter)
     unsure = max(stop.high - start.low - found, found - (stop.low - start.high)) + resolution
@@ -155,7 +158,8 @@ def by_power(
     if len(times) < 2:
         return Unresolved(reason="power was read fewer than two times")
     average_s = counter.window_s if counter is not None else 0.0
-    gap_s, update_s = _gap(times), _update(times, watts, counter)
+    gap_s = _gap(times)
+    update_s = _update(times, watts, counter)
     spacing_s = max(gap_s, update_s)
     least_s = max(FEWEST_UPDATES * spacing_s, 2 * average_s)
     readings = int(np.count_nonzero((times > 0) & (times <= window_s)))
@@ -171,7 +175,8 @@ def by_power(
             reason=f"power is {every}, too slow for {seconds(window_s)}", needs_s=least_s / (1 - LIMIT)
         )
     lag_s = (average_s + update_s) / 2
-    begin, end = lag_s, window_s + lag_s
+    begin = lag_s
+    end = window_s + lag_s
     inside = (times > begin) & (times < end)
     x = np.concatenate(([begin], times[inside], [end]))
     y = np.concatenate(([np.interp(begin, times, watts)], watts[inside], [np.interp(end, times, watts)]))
@@ -282,7 +287,8 @@ class _Course:
     def missed(self, begin: float, end: float, longest_s: float) -> float:
         """The joules that pauses longer than ``longest_s`` may have swallowed: what the usual power would
         have been, less what came."""
-        pauses, steps = np.diff(self.x), np.diff(self._y)
+        pauses = np.diff(self.x)
+        steps = np.diff(self._y)
         usual = float(np.median(steps[1:] / pauses[1:])) if len(steps) > 1 else 0.0
         stood = (pauses > longest_s) & (self.x[1:] > begin) & (self.x[:-1] < end)
         return float(np.sum(np.maximum(0.0, usual * pauses[stood] - steps[stood])))
@@ -316,7 +322,8 @@ def _blur(
             at = (moments.times_ns - begin_ns) / 1e9 - update_s / 2
             widest = max(widest, _range(at, moments.values, end - half, end + half))
             if at[0] <= end - half and at[-1] >= end + half:
-                before, after = at[(at > end - half) & (at < end)], at[(at > end) & (at < end + half)]
+                before = at[(at > end - half) & (at < end)]
+                after = at[(at > end) & (at < end + half)]
                 x = np.concatenate(([end - half], before, [end, end], after, [end + half]))
                 weight = (
                     np.where(np.arange(len(x)) > len(before) + 1, 1.0, 0.0) - (x - end + half) / average_s
@@ -357,10 +364,8 @@ def _update(times: Floats, values: Floats, counter: Counter | None) -> float:
 
 def _ended(times: Floats, window_s: float, around_s: float) -> Unresolved | None:
     """The reason for missing energy if the readings begin or end inside the window; None if they cover it."""
-    late_s, early_s = (
-        float(times[0]) if len(times) else window_s,
-        window_s - float(times[-1]) if len(times) else 0.0,
-    )
+    late_s = float(times[0]) if len(times) else window_s
+    early_s = window_s - float(times[-1]) if len(times) else 0.0
     if early_s > around_s:
         return Unresolved(reason=f"the samples end {seconds(early_s)} before the window does")
     return (

@@ -11,17 +11,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, cast
+from typing import cast
 
 from rooflines.profiler.read.signature import SCALAR_TYPES, Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import NotCounted
+from rooflines.roofline.count.formulas.arguments import NotCounted, TensorArgs
 from rooflines.roofline.count.formulas.record import Work
 from rooflines.roofline.count.formulas.registry import CallCount, count_by
 
 # The position of the sizes and of the dtype among the arguments of the operators that allocate; all others
 # call one of these (native_functions.yaml, torch 2.0 to 2.14).
-_ALLOCATIONS: Final[dict[str, tuple[int, int]]] = {"aten::empty": (0, 1), "aten::empty_strided": (0, 2)}
-_DEFAULT: Final = "float32"
+_ALLOCATIONS: dict[str, tuple[int, int]] = {"aten::empty": (0, 1), "aten::empty_strided": (0, 2)}
+_DEFAULT = "float32"
+# What a family says of a launch: the tensors that the kernel works on, and its work.
+LaunchWork = tuple[TensorArgs, Work]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Launch:
     grid: tuple[int, int, int] | None = None
 
     @property
-    def allocated(self) -> tuple[TensorArg, ...]:
+    def allocated(self) -> TensorArgs:
         """The tensors allocated before the launch, in order."""
         return allocations(self.before)
 
@@ -51,7 +53,7 @@ class Launch:
         return found
 
 
-def allocations(calls: tuple[Signature, ...]) -> tuple[TensorArg, ...]:
+def allocations(calls: tuple[Signature, ...]) -> TensorArgs:
     """The tensors that ``calls`` allocated, in order."""
     return tuple(tensor for call in calls if (tensor := _allocation(call)) is not None)
 
@@ -68,7 +70,7 @@ def _allocation(call: Signature) -> TensorArg | None:
 
 
 # The pattern of a kernel's name -> the module of its family.
-_FAMILIES: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
+_FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(
             r"_(p_)?matmul(_ogs)?_[NT]{3}_|_finalize_matmul_scatter|_topk_forward"
@@ -97,7 +99,7 @@ def count_launch(launch: Launch, label: str) -> tuple[Signature, CallCount] | No
     if name is None:
         return None
     family = import_module(f"{__name__}.{name}")
-    tensors: tuple[TensorArg, ...] = ()
+    tensors: TensorArgs = ()
 
     def work() -> Work:
         nonlocal tensors

@@ -15,28 +15,27 @@ csrc/fused_moe/trtllm_backend.
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import NotCounted, size
 from rooflines.roofline.count.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
-from rooflines.roofline.count.formulas.kernels import Launch
+from rooflines.roofline.count.formulas.kernels import Launch, LaunchWork
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
-CATEGORY: Final = "moe"
+CATEGORY = "moe"
 
-_TYPE: Final = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
-_NAME: Final = re.compile(
+_TYPE = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
+_NAME = re.compile(
     rf"bmm_(?P<y>{_TYPE})_(?P<w>{_TYPE}?)(?P<x>"
     rf"{_TYPE})_(?P<sum>\w+?)_t(?P<tile_n>\d+)x(?P<tile_rows>\d+)x\d+(?P<rest>\w*)"
 )
-_GATED: Final = re.compile(r"swiGlu|geGlu", re.IGNORECASE)
-_ALL_HERE: Final = "every expert is on this device"
-_BOOKKEEPING: Final = "it writes every small integer tensor allocated before it"
+_GATED = re.compile(r"swiGlu|geGlu", re.IGNORECASE)
+_ALL_HERE = "every expert is on this device"
+_BOOKKEEPING = "it writes every small integer tensor allocated before it"
 
 
-def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def work(launch: Launch) -> LaunchWork:
     """The work of one of these kernels."""
     if launch.kernel.startswith("bmm_"):
         return _product(launch)
@@ -49,14 +48,16 @@ def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     raise NotCounted("no formula for this kernel of the mixture of experts")
 
 
-def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _product(launch: Launch) -> LaunchWork:
     """The product of the rows of all tokens and their experts' weights; padding is not counted."""
     found = _NAME.match(launch.kernel)
     if found is None:
         raise NotCounted("kernel name of an unsupported version of the batched GEMM")
-    y_type, x_type = found["y"].lower(), found["x"].lower()
+    y_type = found["y"].lower()
+    x_type = found["x"].lower()
     w_type = (found["w"] or found["x"]).lower()
-    tokens, experts = launch.wrapped(0).shape[0], launch.wrapped(1).shape[-1]
+    tokens = launch.wrapped(0).shape[0]
+    experts = launch.wrapped(1).shape[-1]
     chosen = _routed_rows(launch, tokens)
     inner, hidden = _results(launch, chosen.numel)
     gated = bool(_GATED.search(found["rest"]))
@@ -66,7 +67,8 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
         if first
         else (inner.shape[1], hidden.shape[1])
     )
-    rows, columns = chosen.numel, inner.shape[1] if first else n
+    rows = chosen.numel
+    columns = inner.shape[1] if first else n
     if launch.grid is not None and launch.grid[0] * int(found["tile_n"]) < n:
         raise NotCounted("the grid does not match the weights inferred from the allocations")
     inputs = TensorArg((tokens if first else rows, k), "uint8")
@@ -105,10 +107,11 @@ def _results(launch: Launch, rows: int) -> tuple[TensorArg, TensorArg]:
     return found[-2], found[-1]
 
 
-def _quantize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _quantize(launch: Launch) -> LaunchWork:
     """Values and scales are allocated just before the launch: the largest of a block, a division, then the
     conversion."""
-    inputs, results = launch.wrapped(0), launch.allocated[-2:]
+    inputs = launch.wrapped(0)
+    results = launch.allocated[-2:]
     if len(results) < 2:
         raise NotCounted("the results of the quantization are not recorded")
     return (inputs,), Work(
@@ -119,14 +122,14 @@ def _quantize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     )
 
 
-def _routing(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _routing(launch: Launch) -> LaunchWork:
     """Reads a score for each pair of token and expert; each of the kernels handles a part of the integers."""
     scores = launch.wrapped(1)
     integers = [one for one in launch.allocated if one.dtype == "int32"]
     return (scores,), Work(bytes_read=size(scores), bytes_written=size(*integers), assumption=_BOOKKEEPING)
 
 
-def _finalize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _finalize(launch: Launch) -> LaunchWork:
     """[padded rows, hidden] -> [tokens, hidden]: the rows of a token with its weights, multiplied and added;
     padding is not read."""
     tokens = launch.wrapped(0).shape[0]

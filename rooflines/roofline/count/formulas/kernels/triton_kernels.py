@@ -15,38 +15,39 @@ expert; ``routing`` (triton_kernels/routing.py) counts and sorts them; ``_finali
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import NotCounted, floating, size
 from rooflines.roofline.count.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
-from rooflines.roofline.count.formulas.kernels import Launch, allocations
+from rooflines.roofline.count.formulas.kernels import Launch, LaunchWork, allocations
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
-CATEGORY: Final = "moe"
+CATEGORY = "moe"
 
-_NAME: Final = re.compile(
+_NAME = re.compile(
     r"_(?:p_)?matmul\w*?_[NT]{3}_(?P<y>[a-z0-9]{1,12}?)x(?P<x>[a-z0-9]{1,12}?)x(?P<w>[a-z0-9]{1,12})"
     r"_(?:\d+x){3}(?P<splits>\d+)(?P<then>\w*)"
 )
-_SWIGLU: Final = costs.SIGMOID + 6  # two clamps, alpha * x, the sigmoid, two products, + 1
-_WHOLE: Final = "it reads the arguments of the operator around it and writes all that this allocated"
+_SWIGLU = costs.SIGMOID + 6  # two clamps, alpha * x, the sigmoid, two products, + 1
+_WHOLE = "it reads the arguments of the operator around it and writes all that this allocated"
 
 
-def work(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def work(launch: Launch) -> LaunchWork:
     """The work of one of these kernels."""
     if launch.kernel.startswith("_finalize"):
         return _finalize(launch)
     return _product(launch) if launch.kernel.startswith(("_matmul", "_p_matmul")) else _bookkeeping(launch)
 
 
-def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _product(launch: Launch) -> LaunchWork:
     """The product of the gathered rows and their experts' weights."""
     found = _NAME.match(launch.kernel)
     if found is None:
         raise NotCounted("kernel name of an unsupported version of triton_kernels")
-    x_type, w_type, y_type = found["x"], found["w"], found["y"]
+    x_type = found["x"]
+    w_type = found["w"]
+    y_type = found["y"]
     if not {x_type, w_type, y_type} <= set(ELEMENT_BYTES):
         raise NotCounted(f"unknown dtype in '{launch.kernel[:60]}'")
     packed = 2 if w_type == "mxfp4" else 1
@@ -61,7 +62,9 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     )
     if weight is None:
         raise NotCounted("the weights of the experts are not recorded")
-    experts, k, n = weight.shape[0], weight.shape[1] * packed, weight.shape[2]
+    experts = weight.shape[0]
+    k = weight.shape[1] * packed
+    n = weight.shape[2]
     columns = n // 2 if "swiglu" in found["then"] else n
     result = next(
         (one for one in reversed(launch.allocated) if len(one.shape) >= 2 and one.shape[-1] == columns), None
@@ -91,7 +94,7 @@ def _product(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     )
 
 
-def _bookkeeping(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _bookkeeping(launch: Launch) -> LaunchWork:
     """At most the tensors around the launch; each of these kernels handles a part of them."""
     if launch.operator is None or not launch.operator.tensors:
         raise NotCounted("the tensors of the operator around the kernel are not recorded")
@@ -101,7 +104,7 @@ def _bookkeeping(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
     )
 
 
-def _finalize(launch: Launch) -> tuple[tuple[TensorArg, ...], Work]:
+def _finalize(launch: Launch) -> LaunchWork:
     """[.., rows, n] -> [tokens, n]: the rows of a token added."""
     tokens = launch.wrapped(0).shape[0]
     partial = next((one for one in reversed(launch.allocated) if len(one.shape) >= 3), None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
@@ -22,12 +21,12 @@ from rooflines.roofline.count.formulas.registry import Hints
 
 _MEAN, _NO_BAG = 1, 2  # pooling modes
 # FBGEMM's SparseType of a result.
-_RESULTS: Final = {0: "float32", 1: "float16", 2: "uint8", 5: "bfloat16"}
-_ROWS: Final = "each index selects another row"
-_WIDTHS: Final = "indices spread evenly over tables of different widths"
+_RESULTS = {0: "float32", 1: "float16", 2: "uint8", 5: "bfloat16"}
+_ROWS = "each index selects another row"
+_WIDTHS = "indices spread evenly over tables of different widths"
 
 # Optimizer -> FLOPs an element, elements of state for each element of a row, and for each row.
-_OPTIMIZERS: Final[dict[str, tuple[int, int, int]]] = {
+_OPTIMIZERS: dict[str, tuple[int, int, int]] = {
     "sgd": (costs.SGD, 0, 0),
     "lars_sgd": (costs.SGD_MOMENTUM + costs.SGD + 4, 1, 0),  # two norms
     "adagrad": (costs.ADAGRAD, 1, 0),
@@ -40,7 +39,7 @@ _OPTIMIZERS: Final[dict[str, tuple[int, int, int]]] = {
     "lamb": (costs.ADAM + 5, 2, 0),  # two norms, the ratio
     "partial_rowwise_lamb": (costs.ADAM + 5, 1, 1),
 }
-_GRADIENT_ONLY: Final = ("dense", "none")  # these return a gradient and update nothing
+_GRADIENT_ONLY = ("dense", "none")  # these return a gradient and update nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,8 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
     weights = tuple(
         found for name in ("host", "dev", "uvm") if (found := args.optional(name)) is not None and found.numel
     )
-    indices, offsets = args.tensor("indices"), args.tensor("offsets")
+    indices = args.tensor("indices")
+    offsets = args.tensor("offsets")
     if not weights:
         raise NotCounted("shapes of the tables not recorded")
     tables = args.tensor("weights_offsets" if args.has("width") else "D_offsets").numel - (
@@ -124,7 +124,8 @@ def forward(signature: Signature, hints: Hints, schema: str) -> Work:
     if result is not None:
         results, dtype = result.numel, result.dtype
     else:
-        results, dtype = _result_elements(args, found), "float32"
+        results = _result_elements(args, found)
+        dtype = "float32"
         if args.has("output"):
             dtype = _RESULTS.get(args.integer("output"), "")
         elif hints.output_bytes is None:
@@ -155,7 +156,8 @@ def _update(args: Arguments, optimizer: str, grad: TensorArg) -> Work:
     cost, each, of_row = _OPTIMIZERS.get(optimizer, (0, 0, 0))
     updated = int(rows * width)
     if optimizer in _GRADIENT_ONLY:
-        read, results = found.row_bytes if found.weighted else 0, size(*found.weights)
+        read = found.row_bytes if found.weighted else 0
+        results = size(*found.weights)
     else:
         read = found.row_bytes + 4 * (updated * each + rows * of_row)
         results = read + (4 * found.indices.numel if found.weighted else 0)
@@ -169,7 +171,7 @@ def _update(args: Arguments, optimizer: str, grad: TensorArg) -> Work:
     )
 
 
-_NODE: Final = re.compile(
+_NODE = re.compile(
     r"torch::autograd::CppNode<(?:\(anonymous namespace\)::)?Split(?:NoBag)?LookupFunction_(\w+)_Op>"
 )
 
@@ -194,10 +196,8 @@ def node(signature: Signature, schema: str) -> Work:
 
 def backward(signature: Signature, schema: str) -> Work:
     """The backward with an optimizer, whose name is in the operator's."""
-    args, match = (
-        Arguments(signature, schema),
-        re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name),
-    )
+    args = Arguments(signature, schema)
+    match = re.search(r"codegen_(\w+)_((un)?weighted(_vbe)?_exact_cuda|cpu)\Z", signature.name)
     return _update(args, match[1] if match else "", args.tensor("grad"))
 
 
