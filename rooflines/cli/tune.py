@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,7 +86,7 @@ def tune(
     command and --output or --storage.
     """
     from rooflines.pipeline.command import default_command
-    from rooflines.profiler.directory import default_directory
+    from rooflines.profiler.directory import default_directory, timestamp
     from rooflines.sweeps.results import read_objectives
     from rooflines.sweeps.space import read_space
     from rooflines.sweeps.tune import TUNE_FILE, Tuning, load_tuning, run_tuning
@@ -105,7 +104,7 @@ def tune(
     directory = output or default_directory(name, "tune")
     tuning = Tuning(
         name=name,
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        created=timestamp(),
         command=default_command(),
         space=space,
         objectives=tuple(one.name for one in objectives),

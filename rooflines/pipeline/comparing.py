@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
@@ -101,7 +101,7 @@ def check(
             hint=f"Use {arg('update', True)} to store this run as its baseline.",
         )
     comparison = compared((read_analysis(stored), str(stored)), (analysis, _name(source)), anyway=anyway)
-    return msgspec.structs.replace(comparison, command=default_command())
+    return replace(comparison, command=default_command())
 
 
 def update_baseline(
@@ -124,11 +124,11 @@ def update_baseline(
             text, hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')})."
         )
     stored = _baseline_file(analysis.workload, Path(baseline))
-    needed = msgspec.structs.replace(
+    needed = replace(
         analysis,
         command="",
-        environment=msgspec.structs.replace(analysis.environment, host=None),
-        operators=tuple(msgspec.structs.replace(row, kernels=()) for row in analysis.operators),
+        environment=replace(analysis.environment, host=None),
+        operators=tuple(replace(row, kernels=()) for row in analysis.operators),
         usage=None,
         findings=(),
         synchronizations=(),

@@ -13,11 +13,12 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg, escaped
 from rooflines.errors import OutputError, RunError, writing
@@ -61,6 +62,11 @@ def default_directory(name: str, mode: str) -> Path:
         number += 1
         path = first.with_name(f"{first.name}-{number}")
     return path
+
+
+def timestamp() -> str:
+    """The time now in UTC, to the second (ISO 8601)."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def directory_of_rank(directory: Path) -> Path:
@@ -222,10 +228,8 @@ def saved_with(run: Run, *notes: str, **changes: Any) -> Run:
     """``run`` with these notes added and these facts changed, also in its directory. Raises OutputError when
     that does not fit."""
     before = run.facts.notes
-    facts = msgspec.structs.replace(
-        run.facts, notes=(*before, *(note for note in notes if note not in before)), **changes
-    )
-    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+    facts = replace(run.facts, notes=(*before, *(note for note in notes if note not in before)), **changes)
+    return replace(save(run.directory, facts), samples=run.samples)
 
 
 def load(directory: Path | str) -> Run:
@@ -247,8 +251,8 @@ def load(directory: Path | str) -> Run:
     if steps is not None and not steps.timed_ns and journal.is_file():
         times = journal.read_bytes()
         timed_ns = tuple(int.from_bytes(times[at : at + 8], "little") for at in range(0, len(times) - 7, 8))
-        facts = msgspec.structs.replace(facts, steps=msgspec.structs.replace(steps, timed_ns=timed_ns))
+        facts = replace(facts, steps=replace(steps, timed_ns=timed_ns))
     stored = stored_samples(directory, what=what)
     problems = [f"device samples: {problem}" for problem in stored.problems]
-    facts = msgspec.structs.replace(facts, **journal_facts(facts, stored, problems))
+    facts = replace(facts, **journal_facts(facts, stored, problems))
     return Run(directory=directory, facts=facts, samples=stored.samples)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.errors import (
@@ -20,7 +20,13 @@ from rooflines.errors import (
     writing,
 )
 from rooflines.pipeline.command import default_command
-from rooflines.profiler.directory import check_directory, create_directory, default_directory, read_facts
+from rooflines.profiler.directory import (
+    check_directory,
+    create_directory,
+    default_directory,
+    read_facts,
+    timestamp,
+)
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.serial import write_json
 from rooflines.sweeps.process import JobError, run_job
@@ -92,7 +98,7 @@ def run_sweep(
         directory,
         Sweep(
             name=name,
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            created=timestamp(),
             command=default_command(),
             repeats=repeats,
             points=points,
@@ -173,10 +179,10 @@ def run_task(
     try:
         run_job(task.job(place), progress, found=so_far, log=place / LOG_FILE)
     except JobError as error:
-        return msgspec.structs.replace(last, reason=str(error))
+        return replace(last, reason=str(error))
     except KeyboardInterrupt:
         if last.values:
-            store(task, msgspec.structs.replace(last, reason=INTERRUPTED))
+            store(task, replace(last, reason=INTERRUPTED))
         raise
     return last
 
@@ -240,7 +246,7 @@ def _plan(directory: Path, new: Sweep) -> Sweep:
                 f"{str(directory)!r} holds a sweep with other points.",
                 hint=f"Choose another {arg('output')}.",
             )
-        new = msgspec.structs.replace(
+        new = replace(
             new,
             created=old.created,
             repeats=max(old.repeats, new.repeats),

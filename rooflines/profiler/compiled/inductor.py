@@ -17,16 +17,13 @@ import operator
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.profiler.compiled.records import Access, CompiledCode, CompiledKernel, Graph, as_buffer
 from rooflines.profiler.hooks.replaced import replaced, when_imported
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 VARYING = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
 _NO_SYMBOLS = frozenset[Any]()
@@ -296,7 +293,7 @@ class GraphReader:
         sizes = {variable: _integer(size) for variable, size in zip(dep.var_names, dep.size, strict=True)}
         symbols = dep.index.free_symbols
         if dep.is_indirect():  # one element a turn, anywhere
-            return msgspec.structs.replace(whole, elements=min(turns, tensor.distinct), anywhere=True)
+            return replace(whole, elements=min(turns, tensor.distinct), anywhere=True)
         if symbols - set(sizes):
             raise _Varying
         from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
@@ -470,7 +467,7 @@ class InductorWatch:
         self._problems: list[str] = []
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> InductorWatch:
         self._stack.enter_context(when_imported(_CONFIG, self._begin))
         return self
 
@@ -484,10 +481,7 @@ class InductorWatch:
         from torch._dynamo.utils import get_compilation_metrics
 
         return CompiledCode(
-            graphs=tuple(
-                msgspec.structs.replace(graph, prefix=_prefix(ids, names or {}))
-                for graph, ids in self._graphs
-            ),
+            graphs=tuple(replace(graph, prefix=_prefix(ids, names or {})) for graph, ids in self._graphs),
             nodes=tuple(call for _, call in self._nodes.values()),
             # Functions that were compiled to nothing, as those of hooks; torch keeps the figures of the last
             # 64 compilations.

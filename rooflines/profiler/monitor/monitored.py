@@ -15,6 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import escaped
 from rooflines.profiler.directory import JOURNAL_FILE, journal_facts, read_facts, stored_samples, write_record
@@ -68,7 +69,7 @@ class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
     period_s: float
     ending: Ending | None = None
     environment: Environment
-    gpus: dict[str, str] = msgspec.field(default_factory=dict)
+    gpus: dict[str, str] = {}
     counters: tuple[Counter, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -88,7 +89,7 @@ class MonitorFile(MonitorFacts, frozen=True, kw_only=True):
     began_ns: int | None = None
     #: When it ended (epoch).
     ended_ns: int | None = None
-    fields: dict[str, Field] = msgspec.field(default_factory=dict)
+    fields: dict[str, Field] = {}
 
 
 class Monitored(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,13 +148,13 @@ def load(directory: Path | str) -> Monitored:
         directory / MONITOR_FILE, MonitorFile, MONITOR_SCHEMA, what=what, again="monitor it again"
     )
     stored = stored_samples(directory, what=what)
-    facts = msgspec.structs.replace(facts, **journal_facts(facts, stored, stored.problems))
+    facts = replace(facts, **journal_facts(facts, stored, stored.problems))
     if facts.status == "running":
         cut = (
             "The monitor has not ended: it was killed or is still running. The result covers the "
             "samples so far."
         )
-        facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
+        facts = replace(facts, notes=(cut, *facts.notes))
     return Monitored(directory=directory, facts=facts, samples=since(facts.began_ns, stored.samples))
 
 
@@ -165,7 +166,7 @@ def since(began_ns: int | None, samples: Sequence[DeviceSample]) -> tuple[Device
     if began_ns is None:
         return tuple(samples)
     before = {(sample.source, sample.device): sample for sample in samples if sample.time_ns < began_ns}
-    unborn = (msgspec.structs.replace(sample, **dict.fromkeys(_HELD)) for sample in before.values())
+    unborn = (replace(sample, **dict.fromkeys(_HELD)) for sample in before.values())
     return (
         *sorted(unborn, key=lambda sample: sample.time_ns),
         *(sample for sample in samples if sample.time_ns >= began_ns),

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.errors import first_line
 from rooflines.profiler.distributed import Agreement
@@ -512,9 +512,7 @@ class DataLoading(LoaderWatch):
     def finish(self) -> None:
         """Complete what was seen with the traced steps."""
         if self.seen.loader:
-            self.seen = msgspec.structs.replace(
-                self.seen, traced_wait_ns=tuple(waited.wait_ns for waited in self._traced)
-            )
+            self.seen = replace(self.seen, traced_wait_ns=tuple(waited.wait_ns for waited in self._traced))
 
     @property
     def samples_of_every_step(self) -> int | None:
@@ -556,7 +554,7 @@ class DataLoading(LoaderWatch):
             self._clock.drop()
             self._notes.append(f"the step could not be repeated on its last batch: {first_line(error)}")
             return
-        self.seen = msgspec.structs.replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
+        self.seen = replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
 
     # --- the loader alone ---------------------------------------------------------------------------------
 
@@ -578,4 +576,4 @@ class DataLoading(LoaderWatch):
                 alone = run_alone(source, limit_s=ALONE_S)
         except Exception as error:
             self._notes.append(f"the data loader could not be timed alone: {first_line(error)}")
-        self.seen = msgspec.structs.replace(self.seen, alone=alone)
+        self.seen = replace(self.seen, alone=alone)

@@ -17,13 +17,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.replaced import replaced
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # By module of torch: what begins a session, and what ends one.
 _SESSIONS = {
@@ -79,7 +76,7 @@ class OwnProfilers:
         """Whether a session of the program is prepared or running."""
         return bool(self._sessions)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> OwnProfilers:
         import torch.autograd.profiler
         import torch.autograd.profiler_legacy
         import torch.profiler

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
 from rooflines.profiler.distributed import Agreement, rank_here
@@ -461,7 +461,7 @@ class ProgramDriver:
         recording.loading.follow(threading.get_ident())
         self._made += 1
         if mode != recording.workload.mode:
-            recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
+            recording.workload = replace(recording.workload, mode=mode)
         recording.passes.served = mode != "training" and (
             threading.current_thread() is not threading.main_thread() or is_listening()
         )
@@ -528,7 +528,7 @@ class ProgramDriver:
             self._tell_of_threads()
             return
         if self.hooks.makes_optimizers:
-            recording.workload = msgspec.structs.replace(recording.workload, mode="training")
+            recording.workload = replace(recording.workload, mode="training")
         recording.passes.finish()
         if recording.passes.trace is None:
             if self.hooks.calls or self.hooks.makes_optimizers:

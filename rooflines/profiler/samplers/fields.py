@@ -128,7 +128,7 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         None
     )
     #: The fields that another package's sampler declares, by their keys.
-    more: dict[str, float | None] = msgspec.field(default_factory=dict)
+    more: dict[str, float | None] = {}
 
     def columns(self) -> dict[str, Any]:
         """Every field by its key, declared ones among them, as a row of a table has them."""

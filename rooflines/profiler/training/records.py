@@ -97,7 +97,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload
     environment: Environment
     data: DataFacts
-    options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
+    options: dict[str, str | int | float | bool] = {}
     results: tuple[SeedResult, ...] = ()
     variants: tuple[VariantResult, ...] = ()
     notes: tuple[str, ...] = ()
