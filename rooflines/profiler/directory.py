@@ -57,8 +57,13 @@ def default_directory(name: str, mode: str) -> Path:
     first = Path("runs") / f"{file_stem(name)}-{mode}-{launched or datetime.now():%Y%m%d-%H%M%S}"
     if launched is not None:
         return first
+    return unused(first)  # there may be another run of the same second
+
+
+def unused(first: Path) -> Path:
+    """``first``, or where that exists the first of ``first-2``, ``first-3`` and so on that does not."""
     path, number = first, 1
-    while path.exists():  # a second run within the same second
+    while path.exists():
         number += 1
         path = first.with_name(f"{first.name}-{number}")
     return path
@@ -97,16 +102,12 @@ def check_directory(directory: Path) -> None:
                 f"the output {str(directory)!r} is a file, not a directory.",
                 hint=f"Choose another {arg('output')}.",
             )
-        if directory.is_dir():
-            entries = len(list(directory.iterdir()))
-            if entries:
-                raise OutputError(
-                    f"the output directory {str(directory)!r} is not empty ({entries} "
-                    f"{'entry' if entries == 1 else 'entries'}).",
-                    hint=(
-                        f"Choose another {arg('output')} or empty the directory. Runs are never overwritten."
-                    ),
-                )
+        if directory.is_dir() and (entries := len(list(directory.iterdir()))):
+            raise OutputError(
+                f"the output directory {str(directory)!r} is not empty ({entries} "
+                f"{'entry' if entries == 1 else 'entries'}).",
+                hint=f"Choose another {arg('output')} or empty the directory. Runs are never overwritten.",
+            )
         nearest = directory
         while not nearest.exists():
             nearest = nearest.parent

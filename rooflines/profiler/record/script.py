@@ -593,8 +593,8 @@ def collect_script(
     recording: Recording,
     *,
     to_end: bool,
-    children: Children | None = None,
-    on_hard_end: Callable[[RooflinesError | None], object] = lambda _: None,
+    children: Children,
+    on_hard_end: Callable[[RooflinesError | None], object],
 ) -> Run:
     """Run ``program`` under ``recording``, and its ``children``.
 
@@ -614,22 +614,21 @@ def collect_script(
     )
 
     def end_hard(how: str) -> None:
-        error: RooflinesError | None = None
         recording.notes.append(f"the program ended with {how}")
         try:
             driver.close(f"{what} ({how})")
-        except RooflinesError as problem:
-            error = problem
-        on_hard_end(error)
+        except RooflinesError as error:
+            on_hard_end(error)
+        else:
+            on_hard_end(None)
 
     def end_elsewhere() -> None:
         if recording.done:  # else the sampler does it
             sys.stderr.write(recording.passes.farewell)
 
-    if children is not None:
-        children.recorder = driver
+    children.recorder = driver
     try:
-        with recording, driver.hooks, children or contextlib.nullcontext(), HardEnds(end_hard, end_elsewhere):
+        with recording, driver.hooks, children, HardEnds(end_hard, end_elsewhere):
             try:
                 program.run(lambda: recording.loading.resident)
             except Enough:
@@ -652,10 +651,10 @@ def collect_script(
             raise Interrupted("interrupted before anything was recorded.") from None
         raise interrupted(recording.directory) from None
     except SystemExit as ending:
-        how = f"exited with {ending.code!r}" if isinstance(ending.code, int) else f"exited: {ending.code}"
-        raise _ended(
-            WorkloadError(f"{what} {how}."), recording, ending.code if isinstance(ending.code, int) else 1
-        ) from ending
+        how, code = f"exited: {ending.code}", 1
+        if isinstance(ending.code, int):
+            how, code = f"exited with {ending.code!r}", ending.code
+        raise _ended(WorkloadError(f"{what} {how}."), recording, code) from ending
     except BaseException as error:
         if isinstance(error, RooflinesError) and error is not theirs:
             raise  # as it is, with its own cause
