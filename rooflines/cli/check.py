@@ -48,14 +48,13 @@ def check(
     ],
     baseline: Annotated[
         Path | None,
-        option("Directory of the baselines, one file per workload.", metavar="DIR", show_default=False),
+        option("Directory of the baselines, one file per workload.", metavar="DIR"),
     ] = None,
     against: Annotated[
         str | None,
         option(
             "Profile this commit and the working tree in turn, and compare them.",
             metavar="GIT_REF",
-            show_default=False,
         ),
     ] = None,
     rounds: Annotated[
@@ -90,7 +89,6 @@ def check(
             "Also write the figures for github-action-benchmark (customSmallerIsBetter).",
             group=OUTPUT,
             metavar="FILE",
-            show_default=False,
         ),
     ] = None,
     undecided: Undecided = "pass",

@@ -40,7 +40,6 @@ def count(
             "Compare with other counters and explain the differences. Comma-separated: torch, "
             "fvcore, profiler.",
             group=OUTPUT,
-            show_default=False,
         ),
     ] = "",
     memory: Annotated[

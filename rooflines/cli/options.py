@@ -91,9 +91,7 @@ def lists_of_options(command: F) -> F:
     for name, hint in (training | profiling).items():
         if name not in NOT_REPEATED and hasattr(hint, "__metadata__"):
             words = f"{hint.__metadata__[0].help}{'' if name in profiling else ' (--train)'}"
-            declared = option(
-                words, f"--{name.replace('_', '-')}", group=_LISTS, metavar="VALUE,...", show_default=False
-            )
+            declared = option(words, f"--{name.replace('_', '-')}", group=_LISTS, metavar="VALUE,...")
             found.append(_keyword(name, default=None, annotation=Annotated[str | None, declared]))
     return _with_options(command, found)
 
@@ -163,13 +161,12 @@ OtherCeilings = Annotated[str | None, option(CEILINGS_HELP, show_default="as in 
 ReportsOption = Annotated[str, option(_PAGES_HELP, *FORMAT_FLAGS, group=OUTPUT)]
 QuietOption = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
 Format = Annotated[str | None, format_option("table", "json", "csv")]
-Target = Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)]
+Target = Annotated[str | None, typer.Argument(help="Same as --model.")]
 Model = Annotated[
     str | None,
     option(
         "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
         group=WHAT_GROUP,
-        show_default=False,
     ),
 ]
 Output = Annotated[
@@ -217,7 +214,6 @@ Formulas = Annotated[
         "--formulas",
         metavar="FILE.py",
         callback=_load_formulas,
-        show_default=False,
     ),
 ]
 
@@ -261,7 +257,6 @@ class _Reading(TypedDict):
             "recorded program).",
             "--inductor-cache",
             metavar="DIR",
-            show_default=False,
         ),
     ]
 

@@ -41,7 +41,6 @@ def predict(
             "this machine (repeatable).",
             group=_WHERE,
             metavar="NAME",
-            show_default=False,
         ),
     ] = None,
     like: Annotated[
@@ -51,14 +50,11 @@ def predict(
             "public: public traces of GPUs.",
             group=_WHERE,
             metavar="RUN",
-            show_default=False,
         ),
     ] = None,
     price: Annotated[
         list[str] | None,
-        option(
-            "Price of a device per hour (repeatable).", group=_WHERE, metavar="NAME=PRICE", show_default=False
-        ),
+        option("Price of a device per hour (repeatable).", group=_WHERE, metavar="NAME=PRICE"),
     ] = None,
     power: Annotated[
         list[str] | None,
@@ -77,7 +73,6 @@ def predict(
             "(repeatable).",
             group=_WHERE,
             metavar="LAYOUT",
-            show_default=False,
         ),
     ] = None,
     rows: Annotated[int, option("Maximum number of operators.", group=OUTPUT, min=1)] = 12,

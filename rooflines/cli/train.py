@@ -39,13 +39,12 @@ _WITHOUT = (
 @app.command()
 @options_of(TrainOptions, without=_WITHOUT)
 def train(
-    target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Argument(help="Same as --model.")] = None,
     model: Annotated[
         str | None,
         option(
             "Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.",
             group=WHAT_GROUP,
-            show_default=False,
         ),
     ] = None,
     *,

@@ -30,9 +30,7 @@ def tune(
     *,
     model: Annotated[
         str | None,
-        option(
-            "Model, or several separated by commas.", group=WHAT_GROUP, metavar="NAME,...", show_default=False
-        ),
+        option("Model, or several separated by commas.", group=WHAT_GROUP, metavar="NAME,..."),
     ] = None,
     train: Annotated[
         bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)

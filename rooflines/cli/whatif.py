@@ -28,27 +28,24 @@ def whatif(
     source: Annotated[str, typer.Argument(help="Run directory or trace.", metavar="RUN_OR_TRACE")],
     at_bound: Annotated[
         list[str] | None,
-        option(f"Operators that run at their bound {_MANY}.", metavar="NAME[@MODULE]", show_default=False),
+        option(f"Operators that run at their bound {_MANY}.", metavar="NAME[@MODULE]"),
     ] = None,
     scale: Annotated[
         list[str] | None,
         option(
             f"Operators whose time is multiplied by a factor {_MANY}.",
             metavar="NAME[@MODULE]=FACTOR",
-            show_default=False,
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
-        option(
-            f"Operators that go, with their launches {_MANY}.", metavar="NAME[@MODULE]", show_default=False
-        ),
+        option(f"Operators that go, with their launches {_MANY}.", metavar="NAME[@MODULE]"),
     ] = None,
     no_gaps: Annotated[bool, option("The host is never late with a launch.", "--no-gaps")] = False,
     no_waits: Annotated[bool, option("The host waits for the device nowhere.", "--no-waits")] = False,
     precision: Annotated[
         str | None,
-        option("Matrix work in this precision.", metavar="bf16|fp16|amp-bf16|...", show_default=False),
+        option("Matrix work in this precision.", metavar="bf16|fp16|amp-bf16|..."),
     ] = None,
     graphs: Annotated[bool, option("Launches by CUDA graphs.", "--graphs")] = False,
     compiled: Annotated[bool, option("Operators fused by torch.compile.", "--compile")] = False,
