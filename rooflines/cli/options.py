@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_or
 
 import typer
 
+from rooflines.arguments import split_list
 from rooflines.errors import UsageError
 from rooflines.pipeline.options import CEILINGS_HELP, NOT_REPEATED
 from rooflines.profiler.options import OUTPUT, WHAT_GROUP, Compile, PointOptions
@@ -192,7 +193,7 @@ def only_model(target: str | None, model: str | None, example: str) -> str:
 
 def parse_formats(text: str | None, *, traced: bool | None = False) -> tuple[str, ...]:
     """The formats that ``--formats`` names, checked by ``check_formats``."""
-    return check_formats((name.strip() for name in (text or "").split(",") if name.strip()), traced=traced)
+    return check_formats(split_list(text or ""), traced=traced)
 
 
 # --- reading traces ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rooflines.arguments import split_list
 from rooflines.cli.options import is_file_name
 from rooflines.errors import OutputError, UsageError, writing
 from rooflines.reports.render.formats import FORMATS, check_formats, file_of, write_file
@@ -74,7 +75,7 @@ def destination(
     ``check_formats``. Raises UsageError for an unknown format or suffix and for several formats in one file,
     OutputError if the file cannot be written.
     """
-    names = tuple(name.strip() for name in (format or "").split(",") if name.strip())
+    names = split_list(format or "")
     printed = names[0] if len(names) == 1 and names[0] in ("table", *own.values()) else ""
     if output is not None and is_file_name(output):
         suffixes = {Path(FORMATS[name].file).suffix: name for name in _PAGES} | dict(own)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rooflines.arguments import arg, escaped
+from rooflines.arguments import arg, escaped, split_list
 from rooflines.errors import DeviceError, OutputError, UsageError, terminated_as_interrupted
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard, timestamp
 from rooflines.profiler.machine.environment import host_environment, nvidia_driver
@@ -164,7 +164,7 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
         return None
     if choice == "none":
         return {}
-    names = [name for part in choice.split(",") if (name := part.strip())]
+    names = split_list(choice)
     if not names:
         raise UsageError(
             f"{arg('gpus', choice)} is not a list of GPUs.",

@@ -188,11 +188,9 @@ class _Job:
             self.write()
             return
         new, self.training = self.training, load_training(directory)
-        ours, theirs = (
-            {name: value for name, value in training.options.items() if name not in _NOT_COMPARED}
-            for training in (new, self.training)
-        )
-        differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        ours, theirs = new.options, self.training.options
+        compared = (name for name in {**ours, **theirs} if name not in _NOT_COMPARED)
+        differing = [name for name in compared if ours.get(name) != theirs.get(name)]
         if self.training.workload.name != new.workload.name or differing:
             what = arg(differing[0]) if differing else "the model"
             raise OutputError(

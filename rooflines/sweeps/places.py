@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from rooflines.arguments import split_list
 from rooflines.errors import UsageError
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.sweeps.records import PointResult
@@ -159,7 +160,7 @@ def run_in_job(encoded: bytes) -> bytes:
 def parameters(text: str) -> dict[str, str | int]:
     """Return the parameters in ``key=value,key=value``; raises UsageError for anything else."""
     found: dict[str, str | int] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
+    for part in split_list(text):
         key, equals, value = part.partition("=")
         if not equals:
             raise UsageError(

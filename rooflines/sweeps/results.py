@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from rooflines.arguments import arg
+from rooflines.arguments import arg, split_list
 from rooflines.errors import RunError, UsageError
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.uncertainty import half_width
@@ -329,7 +329,7 @@ OBJECTIVES = {
 def read_objectives(text: str, kind: Kind) -> tuple[Objective, ...]:
     """Return the objectives in ``text``, separated by commas; raises UsageError for one that a run of this
     ``kind`` does not have."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(split_list(text)))
     if not names:
         raise UsageError(f"{arg('objective')} is empty.", hint=f"Choose from {', '.join(OBJECTIVES)}.")
     for name in names:

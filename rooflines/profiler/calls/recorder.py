@@ -58,8 +58,6 @@ from rooflines.profiler.read.work_ranges import DeclaredWork, active, listening
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, OPTIMIZER, PHASES, Module
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from rooflines.profiler.records import StepMemory
 
 _NOT_RECORDED = frozenset(
@@ -410,7 +408,7 @@ class StateGuard(ModuleWatch):
         self._undo: list[Callable[[], object]] = []
         self._seen: dict[int, object] = {}  # by ``id``; held, so that no other object gets the same
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> StateGuard:
         # ``torch.func.functional_call`` puts tensors of the step into a module before it calls it: note what
         # was there before.
         swap = stateless._reparametrize_module

@@ -287,27 +287,20 @@ class GraphReader:
             if tensor.numel
             else -1
         )
-        whole = Access(number, tensor.distinct, 0, last, adds)
         if not _has_index(dep):
-            return whole
+            return Access(number, tensor.distinct, 0, last, adds)
         sizes = {variable: _integer(size) for variable, size in zip(dep.var_names, dep.size, strict=True)}
         symbols = dep.index.free_symbols
         if dep.is_indirect():  # one element a turn, anywhere
-            return replace(whole, elements=min(turns, tensor.distinct), anywhere=True)
+            return Access(number, min(turns, tensor.distinct), 0, last, adds, anywhere=True)
         if symbols - set(sizes):
             raise _Varying
         from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
         loops: Any = {variable: ValueRanges(0, max(size - 1, 0)) for variable, size in sizes.items()}
         bounds: Any = bound_sympy(dep.index, loops)
-        first, last = int(bounds.lower), int(bounds.upper)
-        return Access(
-            number,
-            min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct),
-            max(first, 0),
-            last,
-            adds,
-        )
+        elements = min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct)
+        return Access(number, elements, max(int(bounds.lower), 0), int(bounds.upper), adds)
 
     def _buffer(self, name: str) -> tuple[int, TensorArg]:
         if name not in self._buffers:

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,9 +30,6 @@ from rooflines.profiler.progress import Progress
 from rooflines.profiler.read.work_ranges import profiler_range
 from rooflines.profiler.record.device import RecordedDevice
 from rooflines.profiler.records import LoaderAlone, Loading
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # The loader alone runs for this long, within these numbers of batches.
 ALONE_S = 2.0
@@ -81,7 +78,7 @@ class LoaderWatch:
         self._last: dict[int, Any] = {}
         self._replaced = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> LoaderWatch:
         from torch.utils.data import DataLoader
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -327,7 +324,7 @@ def may_begin_anew(source: _Source) -> bool:
     generators is put back. An iterable data set may be a stream. What the program wrapped itself may be
     iterated unless it said otherwise.
     """
-    from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
+    from torch.utils.data import DataLoader, IterableDataset
     from torch.utils.data.distributed import DistributedSampler
 
     loader = source.loader
@@ -343,10 +340,7 @@ def may_begin_anew(source: _Source) -> bool:
     return all(
         sampler is None
         or isinstance(sampler, DistributedSampler)
-        or (
-            isinstance(sampler, (Sampler, BatchSampler))
-            and type(sampler).__module__ == "torch.utils.data.sampler"
-        )
+        or type(sampler).__module__ == "torch.utils.data.sampler"
         for sampler in samplers
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from rooflines.arguments import arg
+from rooflines.arguments import arg, split_list
 from rooflines.errors import UsageError
 from rooflines.profiler.options import Data, Mode, Option, PointOptions
 
@@ -74,13 +74,13 @@ class TrainOptions(PointOptions):
     @property
     def variant_names(self) -> tuple[str, ...]:
         """The names in ``variants``."""
-        return tuple(name.strip() for name in self.variants.split(",") if name.strip())
+        return split_list(self.variants)
 
     @property
     def milestones(self) -> tuple[int, ...]:
         """The epochs in ``lr_steps``."""
         try:
-            return tuple(int(text) for text in self.lr_steps.split(",") if text.strip())
+            return tuple(map(int, split_list(self.lr_steps)))
         except ValueError:
             raise UsageError(
                 f"{arg('lr_steps')} must be epochs, got {self.lr_steps!r}.", hint="For example: 10,20"
