@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from rooflines.arguments import arg
-from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError, writing
 from rooflines.pipeline.command import default_command
 from rooflines.pipeline.reading import read_analysis
 from rooflines.profiler.directory import file_stem
-from rooflines.profiler.progress import Progress
-from rooflines.profiler.read.records import MEMORY_LIMIT_BYTES
 from rooflines.profiler.read.sources import shown
 from rooflines.profiler.records import Run, Workload
 from rooflines.roofline.analysis import Analysis
@@ -40,11 +37,8 @@ def compare(
     before: Analysis | Run | Path | str,
     after: Analysis | Run | Path | str,
     *,
-    ceilings: Ceilings | str | None = None,
     anyway: bool = False,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    progress: Progress | None = None,
+    **options: Unpack[AnalyzeOptions],
 ) -> Comparison:
     """Compare ``after`` with the baseline ``before``: each an analysis, a run or its directory, a trace, or
     an ``analysis.json``.
@@ -53,14 +47,7 @@ def compare(
     naming the facts that differ, unless ``anyway``; facts that a trace does not hold do not differ. The other
     parameters are those of ``analyze``.
     """
-    (found,) = compare_all(
-        (before, after),
-        anyway=anyway,
-        ceilings=ceilings,
-        partial=partial,
-        memory_limit_bytes=memory_limit_bytes,
-        progress=progress,
-    )
+    (found,) = compare_all((before, after), anyway=anyway, **options)
     return found
 
 

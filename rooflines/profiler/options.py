@@ -37,6 +37,8 @@ KVCache = Literal["dynamic", "static", "none"]
 Data = Literal["resident", "cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 # The value of an option as it is stored.
 OptionValue: TypeAlias = bool | int | float | str
+# Options by name, of which those that are their defaults may be absent.
+OptionValues: TypeAlias = dict[str, OptionValue]
 # Groups of options.
 WHAT_GROUP, HOW_GROUP, DATA, MEASURE_GROUP, OUTPUT = "Workload", "Execution", "Data", "Measurement", "Output"
 # What a prediction takes several values of: each combination is a step.

@@ -4,6 +4,7 @@ fronts."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -218,7 +219,7 @@ def curves_section(rows: Sequence[SweepRow], paper: Paper) -> Section:
         theirs = paper.get(shown.value, {})
         series = [
             replace(drawn, paper_points=tuple(theirs[drawn.name])) if drawn.name in theirs else drawn
-            for curve, color in zip(found, colors(found), strict=True)
+            for curve, color in colored(found)
             if (drawn := _series(curve, axis, shown.value, color))
         ]
         if any(len(drawn.x) > 1 for drawn in series):
@@ -248,9 +249,9 @@ def curves_section(rows: Sequence[SweepRow], paper: Paper) -> Section:
     return section("curves", f"By {_LABELS.get(axis, axis)}", *blocks)
 
 
-def colors(found: Sequence[Curve]) -> list[str]:
-    """Return a color for each curve, in turn."""
-    return [SERIES_COLORS[index % len(SERIES_COLORS)] for index in range(len(found))]
+def colored(found: Sequence[Curve]) -> Iterator[tuple[Curve, str]]:
+    """Return each curve with its color, in turn."""
+    return zip(found, cycle(SERIES_COLORS), strict=False)
 
 
 def _series(curve: Curve, axis: str, name: str, color: str) -> CurveSeries | None:
@@ -294,9 +295,7 @@ def sweep_roofline(found: Sequence[Curve], device: str, axis: str | None) -> Roo
             number, row, color, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name
         )
         for number, (curve, color, row) in enumerate(
-            (curve, color, row)
-            for curve, color in zip(found, colors(found), strict=True)
-            for row in curve.rows
+            (curve, color, row) for curve, color in colored(found) for row in curve.rows
         )
         if row.value("flop_per_s") and row.value("intensity_flop_per_byte")
     ]
@@ -345,9 +344,7 @@ def _point(number: int, row: SweepRow, color: str, label: str) -> RooflinePoint:
 def choices_section(rows: Sequence[SweepRow]) -> Section:
     """Throughput against memory, energy and accuracy, with the points that no other beats."""
     _, found = by_axis(rows)
-    color_of = {
-        row.point.id: color for curve, color in zip(found, colors(found), strict=True) for row in curve.rows
-    }
+    color_of = {row.point.id: color for curve, color in colored(found) for row in curve.rows}
     blocks: list[Block] = []
     for against in _AGAINST:
         drawing = choices_of(rows, against, OBJECTIVES["throughput"], color_of)

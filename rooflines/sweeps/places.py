@@ -4,7 +4,7 @@ SLURM."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rooflines.arguments import split_list
 from rooflines.errors import UsageError
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.sweeps.records import PointResult
-from rooflines.sweeps.run import SweepPlace, Task, run_task, store
+from rooflines.sweeps.run import SweepPlace, Task, TaskResults, run_task, store
 
 # What is larger stays on the worker: the plan needs the result, and a reader the analysis.
 _MOST_BYTES = 64 << 20
@@ -34,7 +34,7 @@ def on_dask(address: str) -> SweepPlace:
             "Dask requires the package 'distributed'.", hint="pip install 'rooflines[dask]'"
         ) from None
 
-    def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
+    def place(tasks: Sequence[Task], progress: Progress) -> TaskResults:
         try:
             client = Client(address, timeout="10s")
         except (OSError, ValueError) as error:
@@ -47,7 +47,7 @@ def on_dask(address: str) -> SweepPlace:
     return place
 
 
-def _spread(client: Any, waiting: list[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
+def _spread(client: Any, waiting: list[Task], progress: Progress) -> TaskResults:
     """Keep one task running on every machine: measurements on one machine would disturb each other."""
     from distributed import as_completed
 
@@ -115,7 +115,7 @@ def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | N
             "SLURM requires the package 'submitit'.", hint="pip install 'rooflines[slurm]'"
         ) from None
 
-    def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
+    def place(tasks: Sequence[Task], progress: Progress) -> TaskResults:
         try:
             executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
             executor.update_parameters(**{**DEFAULTS, **parameters})

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -70,8 +71,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# Where tasks run: yields the result of each as it ends, in any order.
-SweepPlace = Callable[[Sequence[Task], Progress], Iterator[tuple[Task, PointResult]]]
+# The result of each task as it ends, in any order.
+TaskResults: TypeAlias = Iterator[tuple[Task, PointResult]]
+# Where tasks run.
+SweepPlace: TypeAlias = Callable[[Sequence[Task], Progress], TaskResults]
 
 
 def run_sweep(
@@ -141,7 +144,7 @@ def in_rounds(sweep: Sweep, directory: Path) -> Iterator[Task]:
                 yield Task(point=point, round=number, directory=where, folder=str(Path.cwd()))
 
 
-def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
+def here(tasks: Sequence[Task], progress: Progress) -> TaskResults:
     """Run ``tasks`` one after the other on this machine."""
     failed: set[str] = set()
     for number, task in enumerate(tasks, 1):

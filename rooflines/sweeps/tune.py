@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from rooflines.arguments import arg
 from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError
 from rooflines.profiler.directory import create_directory, file_stem, read_facts
-from rooflines.profiler.options import OptionValue
+from rooflines.profiler.options import OptionValues
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.read.sources import shown
 from rooflines.roofline.uncertainty import half_width
@@ -80,6 +80,11 @@ class SearchTrial(msgspec.Struct, frozen=True, kw_only=True):
     result: PointResult | None = None
     reason: str | None = None
 
+    @property
+    def values(self) -> dict[str, float]:
+        """The values of its result; none of a trial that is not complete."""
+        return self.result.values if self.result is not None and self.state == "complete" else {}
+
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A search: what it was asked, its trials, and the comparison of the best setting with the default
@@ -113,7 +118,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The objectives."""
         return tuple(OBJECTIVES[name] for name in self.objectives)
 
-    def point(self, setting: dict[str, OptionValue]) -> SweepPoint:
+    def point(self, setting: OptionValues) -> SweepPoint:
         """Return the point of a setting of the space."""
         options = self.space.options(setting)
         default = self.space.options({})
@@ -127,6 +132,11 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def default(self) -> SweepPoint:
         """The point without the options that vary."""
         return self.point({})
+
+    @property
+    def results(self) -> list[PointResult]:
+        """The results of the trials that have one."""
+        return [trial.result for trial in self.trials if trial.result is not None]
 
     @cached_property
     def rows(self) -> tuple[SweepRow, ...]:

@@ -42,6 +42,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _SEARCHED = 1 << 16
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TOO_DEEP = "its JSON is nested too deeply"
 
 
@@ -235,7 +236,7 @@ class Document:
     def _read_head(self, text: bytes) -> None:
         try:
             self.head = msgspec.json.decode(text, type=Head)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NOT_JSON:
             repaired = self._repaired(text)
             if isinstance(repaired, dict):
                 self.head = msgspec.convert(repaired, type=Head)
@@ -260,7 +261,7 @@ class Document:
             if _are_rounded(rest.events):
                 rest = _EXACT_REST.decode(text)
             events = rest.events
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NOT_JSON:
             repaired = self._repaired(text)
             if not isinstance(repaired, dict) or not isinstance(repaired.get("traceEvents"), list):
                 return self._up_to_the_cut(opening, buffer)
@@ -296,7 +297,7 @@ class Document:
         try:
             events = _EVENTS.decode(whole)
             return _EXACT_EVENTS.decode(whole) if _are_rounded(events) else events
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NOT_JSON:
             repaired = self._repaired(whole)
         return _converted(repaired) if isinstance(repaired, list) else None
 
