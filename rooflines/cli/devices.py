@@ -10,7 +10,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.options import Format, Output, option
-from rooflines.cli.output import destination, show
+from rooflines.cli.output import destination
 from rooflines.errors import UsageError
 
 _WHICH, _OWN = "Filters", "User data sheets"
@@ -55,7 +55,7 @@ def devices(
     """
     from rooflines.device_specs import search, user_sheets
 
-    reports, chosen = destination(format, output)
+    target = destination(format, output)
     if sum(map(bool, (name, add, remove))) > 1:
         raise UsageError("NAME, --add and --remove cannot be combined.", hint="Give one of them.")
     if add is not None:
@@ -78,4 +78,4 @@ def devices(
 
     page = view.device_page(found[0]) if name and len(found) == 1 else view.page(found)
     own = {"json": lambda: view.to_json(found), "csv": lambda: view.to_csv(found)}
-    show(lambda: page, "devices", reports, chosen, output, own)
+    target.show(lambda: page, "devices", own)

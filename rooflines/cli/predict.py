@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from rooflines.cli.app import app
 from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, only_model, option, options_of
-from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
+from rooflines.cli.output import check_at, destination, json_of, progress_bar
 from rooflines.profiler.options import OUTPUT, PREDICTED_LISTS, PointOptions
 from rooflines.profiler.record.torch_logs import quiet_profiler
 
@@ -93,7 +93,7 @@ def predict(
     """
     name = only_model(target, model, 'rooflines predict --model resnet50 --device "NVIDIA H200"')
     check_at(at, format, output)
-    reports, chosen = destination(format, output)
+    target = destination(format, output)
     from rooflines.pipeline import default_command
     from rooflines.pipeline.predicted_devices import numbers_by_name
     from rooflines.pipeline.predicting import predict
@@ -117,4 +117,4 @@ def predict(
             **lists,
         )
     own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}
-    show(lambda: page(forecast, rows), "predict", reports, chosen, output, own)
+    target.show(lambda: page(forecast, rows), "predict", own)

@@ -9,7 +9,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.options import At, OtherCeilings, Output, format_option, option, reading_options
-from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
+from rooflines.cli.output import check_at, destination, json_of, progress_bar
 from rooflines.errors import UsageError
 
 _MANY = "(repeatable)"
@@ -73,11 +73,11 @@ def whatif(
     changes += [f"{name}={text}" for name, texts in given.items() for text in texts or ()]
     if not changes:
         raise UsageError("no change is given.", hint="For example: --at-bound attention, or --no-gaps")
-    reports, chosen = destination(format, output, {".json": "json"})
-    check_at(at, chosen, output)
-    with progress_bar(chosen == "json") as progress:
+    target = destination(format, output, {".json": "json"})
+    check_at(at, target.format, output)
+    with progress_bar(target.format == "json") as progress:
         found = what_if(source, **as_arguments(changes), ceilings=ceilings, progress=progress, **reading)
-    show(lambda: page(found), "whatif", reports, chosen, output, {"json": lambda: json_of(found, at)})
+    target.show(lambda: page(found), "whatif", {"json": lambda: json_of(found, at)})
 
 
 def as_arguments(changes: Iterable[str]) -> dict[str, Any]:
