@@ -74,18 +74,18 @@ def analyze(
     check_at(at, format, output)
     swept = sweep_of(sources)
     if output is not None and not is_file_name(output) and format in (None, "json") and swept is None:
-        target = Destination((), "table")  # the analysis goes there under its usual name
+        place = Destination((), "table")  # the analysis goes there under its usual name
     else:
-        target = destination(format, output, {".json": "json"}, traced=None)
+        place = destination(format, output, {".json": "json"}, traced=None)
     if swept is not None:
-        target.show(lambda: page_of(swept), "analyze", {"json": lambda: json_of(swept, at)})
+        place.show(lambda: page_of(swept), "analyze", {"json": lambda: json_of(swept, at)})
         return
     source = pipeline.open_source(sources)
-    with progress_bar(target.format == "json") as progress:
-        if target.reports:
+    with progress_bar(place.format == "json") as progress:
+        if place.reports:
             print_written(
                 pipeline.report(
-                    source, target.reports, output=output, ceilings=ceilings, **reading, progress=progress
+                    source, place.reports, output=output, ceilings=ceilings, **reading, progress=progress
                 )
             )
             return
@@ -93,7 +93,7 @@ def analyze(
     if output is None and at is None and (own := _own_directory(source)) is not None:
         _store(analysis, own)
     if output is None or is_file_name(output):
-        target.show(lambda: page_of(analysis), "analyze", {"json": lambda: json_of(analysis, at)})
+        place.show(lambda: page_of(analysis), "analyze", {"json": lambda: json_of(analysis, at)})
     else:
         path = _store(analysis, output)
         if format == "json":

@@ -59,7 +59,7 @@ def ceilings(
     from rooflines.reports.charts.paper import as_png, as_svg, draw
     from rooflines.reports.page import ceilings as view
 
-    target = destination(format, output)
+    place = destination(format, output)
     if chart is not None:
         if chart.suffix not in _CHARTS:
             raise UsageError(
@@ -105,4 +105,4 @@ def ceilings(
         "json": lambda: view.ceilings_json(measured, sessions(measured), rows if compare else None),
         "csv": lambda: view.comparison_csv(rows) if compare else view.ceilings_csv(measured),
     }
-    target.show(lambda: page, "ceilings", own)
+    place.show(lambda: page, "ceilings", own)

@@ -108,7 +108,7 @@ def check(
     --undecided fail; 2 no (good) baseline, not
     comparable or not readable.
     """
-    target = destination(format, output, SUFFIXES)
+    place = destination(format, output, SUFFIXES)
     if benchmark is not None:
         check_writable(benchmark)
     if (baseline is None) == (against is None) or (update and against is not None):
@@ -158,7 +158,7 @@ def check(
 
         with writing(f"write {str(benchmark)!r}", "Choose another file."):
             benchmark.write_text(view.benchmark(comparison, top), encoding="utf-8")
-    show_comparisons([comparison], by, top, target, fail_above)
+    show_comparisons([comparison], by, top, place, fail_above)
     fail_if_slower([comparison], fail_above, undecided)
 
 

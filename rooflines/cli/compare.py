@@ -79,14 +79,14 @@ def compare(
             "compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER"
         )
     check_at(at, format, output)
-    target = destination(format, output, SUFFIXES)
+    place = destination(format, output, SUFFIXES)
     from rooflines import pipeline
 
     with progress_bar(not sys.stderr.isatty()) as progress:
         comparisons = pipeline.compare_all(
             sources, anyway=anyway, ceilings=ceilings, **reading, progress=progress
         )
-    show_comparisons(comparisons, by, top, target, fail_above, at)
+    show_comparisons(comparisons, by, top, place, fail_above, at)
     fail_if_slower(comparisons, fail_above, undecided)
 
 
@@ -94,7 +94,7 @@ def show_comparisons(
     comparisons: Sequence[Comparison],
     by: By,
     top: int,
-    target: Destination,
+    place: Destination,
     fail_above: float | None,
     at: str | None = None,
 ) -> None:
@@ -109,7 +109,7 @@ def show_comparisons(
         "markdown": lambda: markdown.render(made),
         "junit": lambda: junit(comparisons, by, (fail_above or 0.0) / 100),
     }
-    target.show(lambda: made, "compare", own)
+    place.show(lambda: made, "compare", own)
 
 
 def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float | None, undecided: str) -> None:

@@ -63,20 +63,20 @@ def count(
     from rooflines.roofline.dry_run.other_counters import count_against
 
     name = only_model(target, model, "rooflines count --model resnet50")
-    target = destination(format, output)
-    if memory and target.format == "csv":
+    place = destination(format, output)
+    if memory and place.format == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     of = PointOptions(**options, device="cpu")
     if of.mode == "generate":
         from rooflines.roofline.dry_run.phases import count_generation
 
-        if against or (target.format == "csv" and by == "module"):
+        if against or (place.format == "csv" and by == "module"):
             refused = "--against" if against else "--by module as CSV"
             raise UsageError(f"{refused} does not apply to --mode generate.", hint="Use --mode inference.")
         generation = count_generation(name, of)
         operators = [row for phase in generation.phases for row in phase.count.operators]
         own = {"json": lambda: serial.to_json(generation.to_dict()), "csv": lambda: count_csv(operators, by)}
-        target.show(
+        place.show(
             lambda: generation_page(generation, by, rows, default_command()),
             "count",
             own,
@@ -88,7 +88,7 @@ def count(
         "json": lambda: serial.to_json({"workload": workload, **counted.to_dict(), **beside}),
         "csv": lambda: count_csv(counted.operators if by == "operator" else counted.modules, by),
     }
-    target.show(
+    place.show(
         lambda: page(counted, workload, by, rows, others, default_command()),
         "count",
         own,

@@ -55,7 +55,7 @@ def devices(
     """
     from rooflines.device_specs import search, user_sheets
 
-    target = destination(format, output)
+    place = destination(format, output)
     if sum(map(bool, (name, add, remove))) > 1:
         raise UsageError("NAME, --add and --remove cannot be combined.", hint="Give one of them.")
     if add is not None:
@@ -78,4 +78,4 @@ def devices(
 
     page = view.device_page(found[0]) if name and len(found) == 1 else view.page(found)
     own = {"json": lambda: view.to_json(found), "csv": lambda: view.to_csv(found)}
-    target.show(lambda: page, "devices", own)
+    place.show(lambda: page, "devices", own)

@@ -15,5 +15,5 @@ def doctor(format: Annotated[str | None, format_option("table")] = None, output:
     from rooflines.profiler.machine.doctor import examine
     from rooflines.reports.page.doctor import page
 
-    target = destination(format, output, {})
-    target.show(lambda: page(examine()), "doctor", {})
+    place = destination(format, output, {})
+    place.show(lambda: page(examine()), "doctor", {})

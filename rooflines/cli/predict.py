@@ -93,7 +93,7 @@ def predict(
     """
     name = only_model(target, model, 'rooflines predict --model resnet50 --device "NVIDIA H200"')
     check_at(at, format, output)
-    target = destination(format, output)
+    place = destination(format, output)
     from rooflines.pipeline import default_command
     from rooflines.pipeline.predicted_devices import numbers_by_name
     from rooflines.pipeline.predicting import predict
@@ -117,4 +117,4 @@ def predict(
             **lists,
         )
     own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}
-    target.show(lambda: page(forecast, rows), "predict", own)
+    place.show(lambda: page(forecast, rows), "predict", own)

@@ -61,11 +61,11 @@ def report(
     source = pipeline.open_source(sources)
     with progress_bar(False) as progress:
         if output is not None and is_file_name(output):
-            target = destination(formats, output, {})
+            place = destination(formats, output, {})
             page = page_of(
                 pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress).analysis
             )
-            target.show(lambda: page, "report", {})
+            place.show(lambda: page, "report", {})
             return
         chosen_formats = None if formats is None else parse_formats(formats, traced=None)
         written = pipeline.report(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from rooflines.cli.app import app
 from rooflines.cli.options import (
     PAGE_FORMATS,
     QuietOption,
     ReportsOption,
+    Target,
     only_model,
     option,
     options_of,
@@ -39,7 +38,7 @@ _WITHOUT = (
 @app.command()
 @options_of(TrainOptions, without=_WITHOUT)
 def train(
-    target: Annotated[str | None, typer.Argument(help="Same as --model.")] = None,
+    target: Target = None,
     model: Annotated[
         str | None,
         option(

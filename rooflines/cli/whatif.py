@@ -73,11 +73,11 @@ def whatif(
     changes += [f"{name}={text}" for name, texts in given.items() for text in texts or ()]
     if not changes:
         raise UsageError("no change is given.", hint="For example: --at-bound attention, or --no-gaps")
-    target = destination(format, output, {".json": "json"})
-    check_at(at, target.format, output)
-    with progress_bar(target.format == "json") as progress:
+    place = destination(format, output, {".json": "json"})
+    check_at(at, place.format, output)
+    with progress_bar(place.format == "json") as progress:
         found = what_if(source, **as_arguments(changes), ceilings=ceilings, progress=progress, **reading)
-    target.show(lambda: page(found), "whatif", {"json": lambda: json_of(found, at)})
+    place.show(lambda: page(found), "whatif", {"json": lambda: json_of(found, at)})
 
 
 def as_arguments(changes: Iterable[str]) -> dict[str, Any]:
