@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
     from rooflines.pipeline.reading import AnalyzeOptions
 
+# An analysis and its name.
+Side: TypeAlias = tuple[Analysis, str]
+
 
 def compare(
     before: Analysis | Run | Path | str,
@@ -56,7 +59,7 @@ def compare_all(
 ) -> list[Comparison]:
     """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of
     ``compare``."""
-    baseline: tuple[Analysis, str] | None = None
+    baseline: Side | None = None
     comparisons = []
     for source in sources:
         if isinstance(source, Analysis):
@@ -168,9 +171,7 @@ def _baseline_file(workload: Workload, directory: Path) -> Path:
     return directory / f"{file_stem('-'.join(filter(None, conditions)))}.json"
 
 
-def compared(
-    before: tuple[Analysis, str], after: tuple[Analysis, str], *, anyway: bool, judged: bool = True
-) -> Comparison:
+def compared(before: Side, after: Side, *, anyway: bool, judged: bool = True) -> Comparison:
     """The comparison of two analyses with their names, refused where the conditions are unlike."""
     comparison = _compare(before[0], after[0], (before[1], after[1]), judged=judged)
     if comparison.unlike and not anyway:

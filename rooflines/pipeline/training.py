@@ -25,7 +25,7 @@ from rooflines.pipeline.command import default_command
 from rooflines.pipeline.result_checks import output_error
 from rooflines.profiler.directory import create_directory, default_directory, read_facts, timestamp
 from rooflines.profiler.machine.environment import collect_environment
-from rooflines.profiler.options import find_device
+from rooflines.profiler.options import OptionValue, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Workload
 from rooflines.profiler.training.loop import (
@@ -153,7 +153,7 @@ class _Job:
         plain = {
             name: value
             for name, value in dataclasses.asdict(options).items()
-            if isinstance(value, str | int | float | bool)
+            if isinstance(value, OptionValue)
         }
         workload = Workload(
             name=escaped(Path(model).name),

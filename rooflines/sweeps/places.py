@@ -4,9 +4,9 @@ SLURM."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -18,8 +18,9 @@ from rooflines.sweeps.run import SweepPlace, Task, TaskResults, run_task, store
 
 # What is larger stays on the worker: the plan needs the result, and a reader the analysis.
 _MOST_BYTES = 64 << 20
+Parameters: TypeAlias = dict[str, str | int]
 # Of a SLURM job, unless the caller asks for something else.
-DEFAULTS: dict[str, str | int] = {"timeout_min": 60, "nodes": 1, "tasks_per_node": 1}
+DEFAULTS: Parameters = {"timeout_min": 60, "nodes": 1, "tasks_per_node": 1}
 
 
 def on_dask(address: str) -> SweepPlace:
@@ -100,7 +101,7 @@ def run_remotely(encoded: bytes) -> tuple[bytes, dict[str, bytes]]:
         return msgspec.json.encode(result), files
 
 
-def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | None = None) -> SweepPlace:
+def on_slurm(folder: Path, parameters: Parameters, cluster: str | None = None) -> SweepPlace:
     """Return a place that submits tasks as a job array with ``parameters`` (those of submitit:
     ``slurm_partition``, ``timeout_min``).
 
@@ -157,9 +158,9 @@ def run_in_job(encoded: bytes) -> bytes:
     return msgspec.json.encode(result)
 
 
-def parameters(text: str) -> dict[str, str | int]:
+def parameters(text: str) -> Parameters:
     """Return the parameters in ``key=value,key=value``; raises UsageError for anything else."""
-    found: dict[str, str | int] = {}
+    found: Parameters = {}
     for part in split_list(text):
         key, equals, value = part.partition("=")
         if not equals:

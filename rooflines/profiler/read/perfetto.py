@@ -33,7 +33,9 @@ _KEYS = {"device id": "device", "stream id": "stream", "context id": "context"}
 # Kinds of names that packets have as numbers.
 _INTERNED = ("event_names", "event_categories", "debug_annotation_names", "gpu_specifications")
 _NANOSECONDS = 1000
-_Edge: TypeAlias = tuple[int, int, dict[str, Any] | None]
+# An event in Kineto's form.
+_Event: TypeAlias = dict[str, Any]
+_Edge: TypeAlias = tuple[int, int, _Event | None]
 
 
 def as_kineto(pieces: Iterable[bytes], origin: str) -> Iterable[bytes]:
@@ -93,10 +95,10 @@ class _Events:
         # what the numbers of each kind stand for
         self._interned: dict[str, dict[int, str]] = {kind: {} for kind in _INTERNED}
         self._threads: dict[int, tuple[int, int]] = {}
-        self._labels: list[dict[str, Any]] = []
+        self._labels: list[_Event] = []
         # begins and ends of slices in the order of the file: thread, time, and what begins
         self._slices: list[_Edge] = []
-        self._others: list[dict[str, Any]] = []
+        self._others: list[_Event] = []
         self._architectures: dict[int, str] = {}
         self._base_ns: int | None = None
 
@@ -190,7 +192,7 @@ class _Events:
                 )
         return found
 
-    def listed(self) -> Iterator[dict[str, Any]]:
+    def listed(self) -> Iterator[_Event]:
         """Every event in Kineto's form."""
         yield from self._labels
         for start_ns, end_ns, event in _closed(self._slices):
@@ -198,7 +200,7 @@ class _Events:
         yield from self._others
 
 
-def _closed(slices: list[_Edge]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _closed(slices: list[_Edge]) -> Iterator[tuple[int, int, _Event]]:
     """The slices with their begins and ends.
 
     PyTorch writes the begins of many slices and then their ends in the same order, not by time: so slices may

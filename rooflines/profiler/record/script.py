@@ -475,10 +475,8 @@ class ProgramDriver:
 
     def _end(self) -> None:
         recording = self._recording
-        if (
-            self._to_end or threading.current_thread() is not threading.main_thread()
-        ):  # another thread cannot end the program
-            return
+        if self._to_end or threading.current_thread() is not threading.main_thread():
+            return  # another thread cannot end the program
         if not self._is_rank and Agreement().has_peers:  # its children wait for it in every step
             return
         # The script ends here, while its data is still there: what is asked of its loader now, it will not

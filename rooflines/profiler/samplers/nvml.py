@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rooflines.device_specs.nvml import (
     averages_power,
@@ -64,6 +64,7 @@ _SLICE = (
     "{} is a slice of a GPU (MIG): NVML has its memory, and power, clocks and utilization of whole GPUs only."
 )
 
+_Numbers: TypeAlias = dict[str, float | int]
 Pids = Callable[[], Collection[int]]
 # A function of pynvml after its handle: its name, and its further arguments, the names of constants.
 Question = tuple[str, ...]
@@ -204,7 +205,7 @@ class NvmlSampler(Sampler):
         self._processes_listed = self._processes_listed or bool(sizes)
         return sum(sizes) if self._processes_listed and None not in sizes else None
 
-    def _counted(self) -> dict[str, float | int]:
+    def _counted(self) -> _Numbers:
         """Permanent counters and sensors in the units of a sample."""
         numbers = self._numbers({*_PER_UNIT, *_FIELD_VALUES})
         numbers |= {
@@ -212,7 +213,7 @@ class NvmlSampler(Sampler):
         }
         return numbers | {field: int(numbers[field]) << 10 for field in _TRAFFIC if field in numbers}
 
-    def _numbers(self, wanted: Collection[str]) -> dict[str, float | int]:
+    def _numbers(self, wanted: Collection[str]) -> _Numbers:
         """Those of the ``wanted`` fields that change fast and those that come with them, as NVML counts
         them."""
         gpu = self._gpu
@@ -324,7 +325,7 @@ class _Gpu:
             self._denied.setdefault(str(denied), []).append(subject)
         return None
 
-    def fields(self, wanted: Iterable[str]) -> dict[str, float | int]:
+    def fields(self, wanted: Iterable[str]) -> _Numbers:
         """The numbers of those of the ``wanted`` fields (of ``_FIELD_VALUES``) that this device has, in
         NVML's units, by one call."""
         asked = [name for name in wanted if name not in self._refused]

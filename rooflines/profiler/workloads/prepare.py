@@ -377,15 +377,13 @@ def _from_task(
         kv_cache=options.kv_cache if isinstance(generator, CausalModel) else None,
         source="model" if isinstance(model, torch.nn.Module) else "step",
     )
-    explained = _explained(step, facts, device, options.image_size)
-    classifies = task.classifies and not training
     return Prepared(
         facts=facts,
-        step=explained,
+        step=_explained(step, facts, device, options.image_size),
         device=device,
         options=options,
         notes=(*task.notes, *placed.notes),
-        classifies=classifies,
+        classifies=task.classifies and not training,
         generator=generator,
         tokens=clock,
     )
@@ -535,12 +533,10 @@ def _explained(step: Step, facts: Workload, device: torch.device, image_size: in
 
     def run() -> object:
         nonlocal checked
-        if checked:
-            return step()
         try:
             result = step()
         except Exception as error:
-            refusal = _refusal(error, facts, device, image_size)
+            refusal = None if checked else _refusal(error, facts, device, image_size)
             if refusal is None:
                 raise
             raise refusal from error
