@@ -170,6 +170,9 @@ Model = Annotated[
         group=WHAT_GROUP,
     ),
 ]
+TrainFlag = Annotated[
+    bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)
+]
 Output = Annotated[
     Path | None,
     option(

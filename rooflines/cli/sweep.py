@@ -12,6 +12,7 @@ from rooflines.cli.options import (
     SEARCH_FORMATS,
     QuietOption,
     ReportsOption,
+    TrainFlag,
     lists_of_options,
     option,
     output_directory,
@@ -33,9 +34,7 @@ def sweep(
         str | None,
         option("Models, separated by commas.", group=WHAT_GROUP, metavar="NAME,..."),
     ] = None,
-    train: Annotated[
-        bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)
-    ] = False,
+    train: TrainFlag = False,
     repeats: Annotated[
         int | None, option("Number of rounds.", group=WHAT_GROUP, min=1, show_default="3")
     ] = None,

@@ -10,6 +10,7 @@ from rooflines.cli.options import (
     SEARCH_FORMATS,
     QuietOption,
     ReportsOption,
+    TrainFlag,
     lists_of_options,
     option,
     output_directory,
@@ -32,9 +33,7 @@ def tune(
         str | None,
         option("Model, or several separated by commas.", group=WHAT_GROUP, metavar="NAME,..."),
     ] = None,
-    train: Annotated[
-        bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)
-    ] = False,
+    train: TrainFlag = False,
     objective: Annotated[
         str | None,
         option(

@@ -61,17 +61,10 @@ def report(
 
     if isinstance(source, Path | str):
         source = open_source([str(source)])
-    defaults = (
-        FORMATS
-        if isinstance(source, Run | str)
-        else RANKS_FORMATS
-        if isinstance(source, Sequence)
-        else MONITOR_FORMATS
-    )
-    names, traced = (
-        defaults if formats is None else formats,
-        isinstance(source, Run | str) and not options.get("partial"),
-    )
+    is_one = isinstance(source, Run | str)
+    names, traced = formats, is_one and not options.get("partial")
+    if names is None:
+        names = FORMATS if is_one else RANKS_FORMATS if isinstance(source, Sequence) else MONITOR_FORMATS
     chosen = check_formats(names, traced=traced)
     directory, progress = None if output is None else Path(output), options.get("progress")
     record, analysis, judged = analyze_source(source, **options)

@@ -196,12 +196,17 @@ def points_table(rows: Sequence[SweepRow]) -> Table:
     for row in rows:
         cells: list[Cell | str | float | None] = [row.point.label]
         for name, _, _, form in shown:
-            value = row.value(name)
-            hover = interval_text(row, name).strip(" ()") if value is not None else ""
-            bar = value / best if name == "samples_per_s" and value is not None and best else None
-            text = f"{value:.1e}" if form == "given" and value is not None else ""
+            if (value := row.value(name)) is None:
+                cells.append(Cell())
+                continue
+            hover = interval_text(row, name).strip(" ()")
             cells.append(
-                Cell(value=value, text=text, hover=f"95 % interval: {hover}" if hover else "", bar=bar)
+                Cell(
+                    value=value,
+                    text=f"{value:.1e}" if form == "given" else "",
+                    hover=f"95 % interval: {hover}" if hover else "",
+                    bar=value / best if name == "samples_per_s" and best else None,
+                )
             )
         cells.append(row.reason.partition(". ")[0] if row.reason else row.facts.get("limited_by", ""))
         lines.append(Row(tuple(cells), muted=row.reason is not None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec.structs import asdict, replace
 
@@ -32,6 +33,8 @@ COMBINATION = "combination"
 _CEILINGS = "ceilings.json"
 # The kinds whose prediction asks what new memory costs.
 _WITH_PAGES = ("allocator", "precision")
+# The results of the run as it was and of the changed one, by round.
+_Rounds: TypeAlias = Sequence[tuple[PointResult | None, PointResult | None]]
 # What runs a round of a script.
 _SCRIPT_POINT = "rooflines.sweeps.script_point:run_script_point"
 
@@ -225,7 +228,7 @@ def _trials(chosen: Sequence[Trial], points: Sequence[SweepPoint], directory: Pa
     )
 
 
-def measured(trial: Trial, rounds: Sequence[tuple[PointResult | None, PointResult | None]]) -> Trial:
+def measured(trial: Trial, rounds: _Rounds) -> Trial:
     """Return ``trial`` with what its ``rounds`` measured, each the results of the run as it was and of the
     changed one."""
     rates = [
@@ -245,7 +248,7 @@ def measured(trial: Trial, rounds: Sequence[tuple[PointResult | None, PointResul
     )
 
 
-def _of_results(rounds: Sequence[tuple[PointResult | None, PointResult | None]]) -> dict[str, float] | None:
+def _of_results(rounds: _Rounds) -> dict[str, float] | None:
     """By how much the first results of a script differ; None where they were not seen."""
     for now, then in rounds:
         if now is None or then is None:
