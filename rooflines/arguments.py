@@ -19,11 +19,6 @@ def arg(name: str, value: Any = None) -> str:
     return f"\x02{name}\x03" if value is None else f"\x02{name}={value!r}\x03"
 
 
-def split_list(text: str) -> tuple[str, ...]:
-    """Return the items of ``text``, which commas separate."""
-    return tuple(item for part in text.split(",") if (item := part.strip()))
-
-
 def in_python(text: str) -> str:
     """Return ``text`` with each argument as in Python: ``batch_size=8``."""
     return _ARGUMENT.sub(r"\1\2", text)

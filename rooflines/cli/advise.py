@@ -9,12 +9,11 @@ from typing import Annotated
 
 import typer
 
-from rooflines.arguments import split_list
 from rooflines.cli.app import app
 from rooflines.cli.options import FORMAT_FLAGS, FORMATS_HELP, option, output_directory, parse_formats
 from rooflines.cli.output import print_page, print_written, progress_bar
 from rooflines.errors import Interrupted, UsageError
-from rooflines.profiler.options import OUTPUT
+from rooflines.profiler.options import OUTPUT, split_list
 
 _TRY = "With --try"
 

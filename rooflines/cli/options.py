@@ -13,10 +13,9 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_or
 
 import typer
 
-from rooflines.arguments import split_list
 from rooflines.errors import UsageError
 from rooflines.pipeline.options import CEILINGS_HELP, NOT_REPEATED
-from rooflines.profiler.options import OUTPUT, WHAT_GROUP, Compile, PointOptions
+from rooflines.profiler.options import OUTPUT, WHAT_GROUP, Compile, PointOptions, split_list
 from rooflines.reports.render.formats import FORMATS, OF_PAGES, check_formats, usable
 
 # What commands write by default: those whose packages are installed.

@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rooflines.arguments import split_list
 from rooflines.cli.options import is_file_name
 from rooflines.errors import OutputError, UsageError, writing
+from rooflines.profiler.options import split_list
 from rooflines.reports.render.formats import FORMATS, check_formats, file_of, write_file
 
 if TYPE_CHECKING:

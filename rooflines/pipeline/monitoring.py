@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rooflines.arguments import arg, escaped, split_list
+from rooflines.arguments import arg, escaped
 from rooflines.errors import DeviceError, OutputError, UsageError, terminated_as_interrupted
 from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard, timestamp
 from rooflines.profiler.machine.environment import host_environment, nvidia_driver
@@ -26,6 +26,7 @@ from rooflines.profiler.monitor.monitored import (
     save,
     since,
 )
+from rooflines.profiler.options import split_list
 from rooflines.profiler.record.reported_steps import VARIABLE
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.process import SamplerProcess, check_period

@@ -194,6 +194,11 @@ _CHOICES = {
 _CALLED = {"compile": "mode of torch.compile", "quantize": "quantization", "parallel": "kind of parallelism"}
 
 
+def split_list(text: str) -> tuple[str, ...]:
+    """Return the items of ``text``, which commas separate."""
+    return tuple(item for part in text.split(",") if (item := part.strip()))
+
+
 def _choose(names: tuple[str, ...]) -> str:
     if len(names) == 2:
         return f"Choose {names[0]} or {names[1]}."

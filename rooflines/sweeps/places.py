@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from rooflines.arguments import split_list
 from rooflines.errors import UsageError
+from rooflines.profiler.options import split_list
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.sweeps.records import PointResult
 from rooflines.sweeps.run import SweepPlace, Task, TaskResults, run_task, store

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from rooflines.arguments import arg, split_list
+from rooflines.arguments import arg
 from rooflines.errors import RunError, UsageError
+from rooflines.profiler.options import split_list
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.uncertainty import half_width
 from rooflines.serial import read_json

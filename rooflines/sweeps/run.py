@@ -6,7 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -202,19 +202,19 @@ def write_record(path: Path, record: object) -> None:
         write_json(path, record)
 
 
-class Titled:
+class Titled(NamedTuple):
     """A progress whose stages begin with a title."""
 
-    def __init__(self, progress: Progress, title: str) -> None:
-        self._progress, self._title = progress, title
+    progress: Progress
+    title: str
 
     def stage(self, name: str, total: int | None) -> None:
         """Begin a stage of ``total`` steps."""
-        self._progress.stage(f"{self._title}: {name}", total)
+        self.progress.stage(f"{self.title}: {name}", total)
 
     def advance(self) -> None:
         """Count one step."""
-        self._progress.advance()
+        self.progress.advance()
 
 
 def load_sweep(directory: Path) -> Sweep:

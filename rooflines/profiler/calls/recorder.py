@@ -40,7 +40,6 @@ from rooflines.profiler.calls.signatures import (
     COMPOSITE,
     LIFTS,
     UNWRITTEN,
-    any_nested,
     argument_of,
     device_type,
     has_own_kernel,
@@ -224,7 +223,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func(*args, **kwargs)
             if active() is not None:
                 return func(*args, **kwargs)  # part of the work that was declared
-            if operator.decomposes and not has_own_kernel(func, device_type(args)) and not any_nested(args):
+            if (
+                operator.decomposes
+                and not has_own_kernel(func, device_type(args))
+                # Nested tensors have kernels of their own for operators that PyTorch decomposes for others.
+                and not any(isinstance(value, torch.Tensor) and value.is_nested for value in args)
+            ):
                 self._depth += 1
                 try:
                     with self:

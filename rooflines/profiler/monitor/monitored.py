@@ -111,16 +111,12 @@ def program_name(command: Sequence[str]) -> str:
     language = interpreter[1]
     for word, following in zip_longest(command[1:], command[2:], fillvalue=""):
         if language == "python" and word == "-m":
-            return f"{name} -m {following}" if _is_one_word(following) else name
+            return f"{name} -m {following}" if len(following.split()) == 1 else name
         if not word.startswith("-"):
-            return f"{name} {Path(word).name}" if Path(word).suffix and _is_one_word(word) else name
+            return f"{name} {Path(word).name}" if Path(word).suffix and len(word.split()) == 1 else name
         if word == "-" or not set(word[1:]) <= set(_FLAGS[language]):
             break
     return name
-
-
-def _is_one_word(text: str) -> bool:
-    return len(text.split()) == 1
 
 
 def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:

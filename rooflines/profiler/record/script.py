@@ -568,8 +568,9 @@ class ProgramDriver:
             what = "optimizers" if hooks.mode == "training" else "models"
             yield f"a step is one turn of {hooks.several} {what}, and ends with the last one"
         if hooks.evaluations:
+            times = {1: "once", 2: "twice"}.get(hooks.evaluations, f"{hooks.evaluations:,} times")
             yield (
-                f"the program evaluated its model {_times(hooks.evaluations)} between the steps "
+                f"the program evaluated its model {times} between the steps "
                 f"({seconds(hooks.evaluating_s)}): "
                 "not part of any step"
             )
@@ -680,7 +681,3 @@ def _factory(file: str) -> str | None:
     functions = [one for one in body if isinstance(one, ast.FunctionDef)]
     plain = (one.name for one in functions if len(one.args.args) == len(one.args.defaults))
     return next((name for name in plain if not name.startswith("_") and name != "main"), None)
-
-
-def _times(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")

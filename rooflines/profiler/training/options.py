@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from rooflines.arguments import arg, split_list
+from rooflines.arguments import arg
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Data, Mode, Option, PointOptions
+from rooflines.profiler.options import Data, Mode, Option, PointOptions, split_list
 
 TRAINING = "Training"
 # What a trained network can be tested in, and the options of each.
