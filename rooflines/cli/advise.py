@@ -13,7 +13,7 @@ from rooflines.cli.app import app
 from rooflines.cli.options import FORMAT_FLAGS, FORMATS_HELP, option, output_directory, parse_formats
 from rooflines.cli.output import print_page, print_written, progress_bar
 from rooflines.errors import Interrupted, UsageError
-from rooflines.profiler.options import OUTPUT
+from rooflines.profiler.options import OUTPUT, split_list
 
 _TRY = "With --try"
 
@@ -94,7 +94,7 @@ def _kinds(text: str | None) -> tuple[str, ...]:
     from rooflines.roofline.predict.options import OPTIONS
 
     known = [option.kind for option in OPTIONS if option.values is not None]
-    kinds = tuple(part.strip() for part in (text or "").split(",") if part.strip())
+    kinds = split_list(text or "")
     for kind in kinds:
         if kind not in known:
             raise UsageError(f"unknown kind of change {kind!r}.", hint=f"Choose from {', '.join(known)}.")

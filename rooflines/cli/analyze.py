@@ -13,6 +13,7 @@ from rooflines.arguments import arg
 from rooflines.cli.app import app
 from rooflines.cli.options import At, format_option, is_file_name, option, reading_options
 from rooflines.cli.output import (
+    Destination,
     check_at,
     destination,
     json_of,
@@ -20,7 +21,6 @@ from rooflines.cli.output import (
     print_page,
     print_written,
     progress_bar,
-    show,
     sweep_of,
 )
 from rooflines.errors import writing
@@ -84,37 +84,31 @@ def analyze(
     check_at(at, format, output)
     swept = sweep_of(sources)
     if output is not None and not is_file_name(output) and format in (None, "json") and swept is None:
-        reports: tuple[str, ...] = ()
-        chosen = "table"  # the analysis goes there under its usual name
+        place = Destination((), "table")  # the analysis goes there under its usual name
     else:
-        reports, chosen = destination(format, output, {".json": "json"}, traced=None)
+        place = destination(format, output, {".json": "json"}, traced=None)
     if swept is not None:
-        show(lambda: page_of(swept), "analyze", reports, chosen, output, {"json": lambda: json_of(swept, at)})
+        place.show(lambda: page_of(swept), "analyze", {"json": lambda: json_of(swept, at)})
         return
     source = pipeline.open_source(sources)
-    with progress_bar(chosen == "json") as progress:
-        if reports:
+    with progress_bar(place.format == "json") as progress:
+        if place.reports:
             print_written(
                 pipeline.report(
-                    source, reports, output=output, ceilings=ceilings, **reading, progress=progress
+                    source, place.reports, output=output, ceilings=ceilings, **reading, progress=progress
                 )
             )
             return
         analysis = pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress).analysis
-    if output is None:
-        if at is None and (own := _own_directory(source)) is not None:
-            _store(analysis, own)
-        show(
-            lambda: _page(analysis, by), "analyze", (), chosen, None, {"json": lambda: json_of(analysis, at)}
-        )
-        return
-    if is_file_name(output):
-        show(lambda: _page(analysis, by), "analyze", (), chosen, output, {"json": lambda: json_of(analysis)})
+    if output is None and at is None and (own := _own_directory(source)) is not None:
+        _store(analysis, own)
+    if output is None or is_file_name(output):
+        place.show(lambda: _page(analysis, by), "analyze", {"json": lambda: json_of(analysis, at)})
     else:
         path = _store(analysis, output)
         if format == "json":
             print(f"written   {path}", file=sys.stderr)
-    if format is None:
+    if output is not None and format is None:
         print_page(_page(analysis, by))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from rooflines.cli.app import app
 from rooflines.cli.options import Format, Output, option
-from rooflines.cli.output import check_writable, destination, progress_bar, show
+from rooflines.cli.output import check_writable, destination, progress_bar
 from rooflines.errors import Interrupted, UsageError, writing
 from rooflines.profiler.options import MEASURE_GROUP, OUTPUT
 from rooflines.reports.render.formats import write_file
@@ -59,7 +59,7 @@ def ceilings(
     from rooflines.reports.charts.paper import as_png, as_svg, draw
     from rooflines.reports.page import ceilings as view
 
-    reports, chosen = destination(format, output)
+    place = destination(format, output)
     if chart is not None:
         if chart.suffix not in _CHARTS:
             raise UsageError(
@@ -105,4 +105,4 @@ def ceilings(
         "json": lambda: view.ceilings_json(measured, sessions(measured), rows if compare else None),
         "csv": lambda: view.comparison_csv(rows) if compare else view.ceilings_csv(measured),
     }
-    show(lambda: page, "ceilings", reports, chosen, output, own)
+    place.show(lambda: page, "ceilings", own)

@@ -48,14 +48,13 @@ def check(
     ],
     baseline: Annotated[
         Path | None,
-        option("Directory of the baselines, one file per workload.", metavar="DIR", show_default=False),
+        option("Directory of the baselines, one file per workload.", metavar="DIR"),
     ] = None,
     against: Annotated[
         str | None,
         option(
             "Profile this commit and the working tree in turn, and compare them.",
             metavar="GIT_REF",
-            show_default=False,
         ),
     ] = None,
     rounds: Annotated[
@@ -90,7 +89,6 @@ def check(
             "Also write the figures for github-action-benchmark (customSmallerIsBetter).",
             group=OUTPUT,
             metavar="FILE",
-            show_default=False,
         ),
     ] = None,
     undecided: Undecided = "pass",
@@ -110,7 +108,7 @@ def check(
     --undecided fail; 2 no (good) baseline, not
     comparable or not readable.
     """
-    reports, chosen = destination(format, output, SUFFIXES)
+    place = destination(format, output, SUFFIXES)
     if benchmark is not None:
         check_writable(benchmark)
     if (baseline is None) == (against is None) or (update and against is not None):
@@ -160,7 +158,7 @@ def check(
 
         with writing(f"write {str(benchmark)!r}", "Choose another file."):
             benchmark.write_text(view.benchmark(comparison, top), encoding="utf-8")
-    show_comparisons([comparison], by, top, reports, chosen, output, fail_above)
+    show_comparisons([comparison], by, top, place, fail_above)
     fail_if_slower([comparison], fail_above, undecided)
 
 

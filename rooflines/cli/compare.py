@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -20,7 +19,7 @@ from rooflines.cli.options import (
     option,
     reading_options,
 )
-from rooflines.cli.output import RECORD_SUFFIXES, check_at, destination, json_of, progress_bar, show
+from rooflines.cli.output import RECORD_SUFFIXES, Destination, check_at, destination, json_of, progress_bar
 from rooflines.errors import RooflinesError, UsageError
 
 if TYPE_CHECKING:
@@ -80,14 +79,14 @@ def compare(
             "compare needs at least two runs or traces, got 1.", hint="rooflines compare BEFORE AFTER"
         )
     check_at(at, format, output)
-    reports, chosen = destination(format, output, SUFFIXES)
+    place = destination(format, output, SUFFIXES)
     from rooflines import pipeline
 
     with progress_bar(not sys.stderr.isatty()) as progress:
         comparisons = pipeline.compare_all(
             sources, anyway=anyway, ceilings=ceilings, **reading, progress=progress
         )
-    show_comparisons(comparisons, by, top, reports, chosen, output, fail_above, at)
+    show_comparisons(comparisons, by, top, place, fail_above, at)
     fail_if_slower(comparisons, fail_above, undecided)
 
 
@@ -95,13 +94,11 @@ def show_comparisons(
     comparisons: Sequence[Comparison],
     by: By,
     top: int,
-    reports: Sequence[str],
-    format: str,
-    output: Path | None,
+    place: Destination,
     fail_above: float | None,
     at: str | None = None,
 ) -> None:
-    """Print the comparisons, or the part ``at`` a JSON pointer, or write them to ``output``."""
+    """Print the comparisons, or the part ``at`` a JSON pointer, or write them to their destination."""
     from rooflines.reports.page.comparison import comparison_csv, junit, page
     from rooflines.reports.render import markdown
 
@@ -112,7 +109,7 @@ def show_comparisons(
         "markdown": lambda: markdown.render(made),
         "junit": lambda: junit(comparisons, by, (fail_above or 0.0) / 100),
     }
-    show(lambda: made, "compare", reports, format, output, own)
+    place.show(lambda: made, "compare", own)
 
 
 def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float | None, undecided: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from rooflines.cli.app import app
 from rooflines.cli.options import By, Format, Formulas, Model, Output, Target, only_model, option, options_of
-from rooflines.cli.output import destination, show
+from rooflines.cli.output import destination
 from rooflines.errors import UsageError
 from rooflines.profiler.options import OUTPUT, PointOptions
 from rooflines.profiler.record.torch_logs import quiet_profiler
@@ -40,7 +40,6 @@ def count(
             "Compare with other counters and explain the differences. Comma-separated: torch, "
             "fvcore, profiler.",
             group=OUTPUT,
-            show_default=False,
         ),
     ] = "",
     memory: Annotated[
@@ -64,25 +63,22 @@ def count(
     from rooflines.roofline.dry_run.other_counters import count_against
 
     name = only_model(target, model, "rooflines count --model resnet50")
-    reports, chosen = destination(format, output)
-    if memory and chosen == "csv":
+    place = destination(format, output)
+    if memory and place.format == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     of = PointOptions(**options, device="cpu")
     if of.mode == "generate":
         from rooflines.roofline.dry_run.phases import count_generation
 
-        if against or (chosen == "csv" and by == "module"):
+        if against or (place.format == "csv" and by == "module"):
             refused = "--against" if against else "--by module as CSV"
             raise UsageError(f"{refused} does not apply to --mode generate.", hint="Use --mode inference.")
         generation = count_generation(name, of)
         operators = [row for phase in generation.phases for row in phase.count.operators]
         own = {"json": lambda: serial.to_json(generation.to_dict()), "csv": lambda: count_csv(operators, by)}
-        show(
+        place.show(
             lambda: generation_page(generation, by, rows, default_command()),
             "count",
-            reports,
-            chosen,
-            output,
             own,
         )
         return
@@ -92,11 +88,8 @@ def count(
         "json": lambda: serial.to_json({"workload": workload, **counted.to_dict(), **beside}),
         "csv": lambda: count_csv(counted.operators if by == "operator" else counted.modules, by),
     }
-    show(
+    place.show(
         lambda: page(counted, workload, by, rows, others, default_command()),
         "count",
-        reports,
-        chosen,
-        output,
         own,
     )

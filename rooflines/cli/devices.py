@@ -10,7 +10,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.options import Format, Output, option
-from rooflines.cli.output import destination, show
+from rooflines.cli.output import destination
 from rooflines.errors import UsageError
 
 _WHICH, _OWN = "Filters", "User data sheets"
@@ -20,18 +20,16 @@ _WHICH, _OWN = "Filters", "User data sheets"
 def devices(
     name: Annotated[
         list[str] | None,
-        typer.Argument(help="Device name as the driver reports it, or words from it.", show_default=False),
+        typer.Argument(help="Device name as the driver reports it, or words from it."),
     ] = None,
-    vendor: Annotated[
-        str, option("Vendor: NVIDIA, AMD, Intel, Apple or AWS.", group=_WHICH, show_default=False)
-    ] = "",
+    vendor: Annotated[str, option("Vendor: NVIDIA, AMD, Intel, Apple or AWS.", group=_WHICH)] = "",
     kind: Annotated[
         Literal["cpu", "cuda", "mps", "xpu", "gpu"] | None,
         option("Torch device type; gpu selects all except cpu.", group=_WHICH),
     ] = None,
     architecture: Annotated[
         str,
-        option("Part of the architecture name, or a compute capability.", group=_WHICH, show_default=False),
+        option("Part of the architecture name, or a compute capability.", group=_WHICH),
     ] = "",
     precision: Annotated[
         Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"] | None,
@@ -45,11 +43,9 @@ def devices(
     output: Output = None,
     add: Annotated[
         Path | None,
-        option("Check and save a data sheet.", group=_OWN, metavar="FILE.toml", show_default=False),
+        option("Check and save a data sheet.", group=_OWN, metavar="FILE.toml"),
     ] = None,
-    remove: Annotated[
-        str | None, option("Remove a saved data sheet.", group=_OWN, metavar="NAME", show_default=False)
-    ] = None,
+    remove: Annotated[str | None, option("Remove a saved data sheet.", group=_OWN, metavar="NAME")] = None,
 ) -> None:
     """List device data sheets, or show one with the source of every figure.
 
@@ -59,7 +55,7 @@ def devices(
     """
     from rooflines.device_specs import search, user_sheets
 
-    reports, chosen = destination(format, output)
+    place = destination(format, output)
     if sum(map(bool, (name, add, remove))) > 1:
         raise UsageError("NAME, --add and --remove cannot be combined.", hint="Give one of them.")
     if add is not None:
@@ -82,4 +78,4 @@ def devices(
 
     page = view.device_page(found[0]) if name and len(found) == 1 else view.page(found)
     own = {"json": lambda: view.to_json(found), "csv": lambda: view.to_csv(found)}
-    show(lambda: page, "devices", reports, chosen, output, own)
+    place.show(lambda: page, "devices", own)

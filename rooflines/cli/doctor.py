@@ -6,7 +6,7 @@ from typing import Annotated
 
 from rooflines.cli.app import app
 from rooflines.cli.options import Output, format_option
-from rooflines.cli.output import destination, show
+from rooflines.cli.output import destination
 
 
 @app.command()
@@ -15,5 +15,5 @@ def doctor(format: Annotated[str | None, format_option("table")] = None, output:
     from rooflines.profiler.machine.doctor import examine
     from rooflines.reports.page.doctor import page
 
-    reports, chosen = destination(format, output, {})
-    show(lambda: page(examine()), "doctor", reports, chosen, output, {})
+    place = destination(format, output, {})
+    place.show(lambda: page(examine()), "doctor", {})

@@ -31,16 +31,13 @@ from rooflines.reports.render.progress import has_screen
 def monitor(
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Command and its arguments, after --.", show_default=False, metavar="[--] COMMAND [ARGS]..."
-        ),
+        typer.Argument(help="Command and its arguments, after --.", metavar="[--] COMMAND [ARGS]..."),
     ] = None,
     pid: Annotated[
         int | None,
         option(
             "Monitor a running process until it exits or Ctrl-C is pressed.",
             group=WHAT_GROUP,
-            show_default=False,
         ),
     ] = None,
     duration: Annotated[

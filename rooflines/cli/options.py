@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_or
 import typer
 
 from rooflines.errors import UsageError
-from rooflines.pipeline.options import CEILINGS_HELP
-from rooflines.profiler.options import OUTPUT, WHAT_GROUP, Compile, PointOptions
+from rooflines.pipeline.options import CEILINGS_HELP, NOT_REPEATED
+from rooflines.profiler.options import OUTPUT, WHAT_GROUP, Compile, PointOptions, split_list
 from rooflines.reports.render.formats import FORMATS, OF_PAGES, check_formats, usable
 
 # What commands write by default: those whose packages are installed.
@@ -51,18 +51,6 @@ _TYPES: dict[str, Any] = {"device": str, "output": Path | None, "formats": str, 
 FORMAT_FLAGS = ("--format", "--formats")
 _FLAGS = {"output": ("--output", "-o"), "formats": FORMAT_FLAGS}
 _LISTS = "Options of profile or train (one value, or several separated by commas)"
-_TRAIN_ONLY = (
-    "train_samples",
-    "test_samples",
-    "epochs",
-    "seeds",
-    "learning_rate",
-    "weight_decay",
-    "lr_steps",
-    "weights",
-    "variants",
-)
-_NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace", "remeasure")
 
 
 def option(help: str, *flags: str, group: str | None = None, **more: Any) -> Any:
@@ -71,19 +59,21 @@ def option(help: str, *flags: str, group: str | None = None, **more: Any) -> Any
     return typer.Option(*flags, help=help, rich_help_panel=group, **more)
 
 
-def options_of(record: type[PointOptions], *names: str, lists: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """Give a command the options that the fields of ``record`` declare, all or those in ``names``, instead of
-    its ``**options``.
+def options_of(
+    record: type[PointOptions], *names: str, without: tuple[str, ...] = (), lists: tuple[str, ...] = ()
+) -> Callable[[F], F]:
+    """Give a command the options that the fields of ``record`` declare, all or those in ``names``, but
+    ``without`` some, instead of its ``**options``.
 
     They are listed before the command's own keyword-only options. Those in ``lists`` are text, for one value
     or several.
     """
     hints = get_type_hints(record, include_extras=True)
-    fields = [field for field in dataclasses.fields(record) if not names or field.name in names]
-    declared = [field for field in fields if get_origin(hints[field.name]) is Annotated]
     found = [
         _parameter(field.name, field.default, hints[field.name], listed=field.name in lists)
-        for field in declared
+        for field in dataclasses.fields(record)
+        if (not names or field.name in names) and field.name not in without
+        if get_origin(hints[field.name]) is Annotated
     ]
     return lambda command: _with_options(command, found, before=True)
 
@@ -94,16 +84,14 @@ def lists_of_options(command: F) -> F:
     from rooflines.pipeline.options import ProfileOptions
     from rooflines.profiler.training.options import TrainOptions
 
-    hints = get_type_hints(TrainOptions, include_extras=True) | get_type_hints(
-        ProfileOptions, include_extras=True
+    training, profiling = (
+        get_type_hints(record, include_extras=True) for record in (TrainOptions, ProfileOptions)
     )
     found = []
-    for name, hint in hints.items():
-        if name not in _NOT_SWEPT and hasattr(hint, "__metadata__"):
-            words = f"{hint.__metadata__[0].help}{' (--train)' if name in _TRAIN_ONLY else ''}"
-            declared = option(
-                words, f"--{name.replace('_', '-')}", group=_LISTS, metavar="VALUE,...", show_default=False
-            )
+    for name, hint in (training | profiling).items():
+        if name not in NOT_REPEATED and hasattr(hint, "__metadata__"):
+            words = f"{hint.__metadata__[0].help}{'' if name in profiling else ' (--train)'}"
+            declared = option(words, f"--{name.replace('_', '-')}", group=_LISTS, metavar="VALUE,...")
             found.append(_keyword(name, default=None, annotation=Annotated[str | None, declared]))
     return _with_options(command, found)
 
@@ -173,14 +161,16 @@ OtherCeilings = Annotated[str | None, option(CEILINGS_HELP, show_default="as in 
 ReportsOption = Annotated[str, option(_PAGES_HELP, *FORMAT_FLAGS, group=OUTPUT)]
 QuietOption = Annotated[bool, option("Print only the path of the report.", "--quiet", "-q", group=OUTPUT)]
 Format = Annotated[str | None, format_option("table", "json", "csv")]
-Target = Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)]
+Target = Annotated[str | None, typer.Argument(help="Same as --model.")]
 Model = Annotated[
     str | None,
     option(
         "Torchvision model (resnet50), timm:NAME, hf:NAME, hf:PATH/config.json or path/to/file.py:factory.",
         group=WHAT_GROUP,
-        show_default=False,
     ),
+]
+TrainFlag = Annotated[
+    bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)
 ]
 Output = Annotated[
     Path | None,
@@ -205,11 +195,7 @@ def only_model(target: str | None, model: str | None, example: str) -> str:
 
 def parse_formats(text: str | None, *, traced: bool | None = False) -> tuple[str, ...]:
     """The formats that ``--formats`` names, checked by ``check_formats``."""
-    return (
-        ()
-        if text is None
-        else check_formats((name.strip() for name in text.split(",") if name.strip()), traced=traced)
-    )
+    return check_formats(split_list(text or ""), traced=traced)
 
 
 # --- reading traces ---------------------------------------------------------------------------------------
@@ -231,7 +217,6 @@ Formulas = Annotated[
         "--formulas",
         metavar="FILE.py",
         callback=_load_formulas,
-        show_default=False,
     ),
 ]
 
@@ -275,7 +260,6 @@ class _Reading(TypedDict):
             "recorded program).",
             "--inductor-cache",
             metavar="DIR",
-            show_default=False,
         ),
     ]
 

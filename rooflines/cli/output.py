@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rooflines.cli.options import is_file_name
 from rooflines.errors import OutputError, UsageError, writing
+from rooflines.profiler.options import split_list
 from rooflines.reports.render.formats import FORMATS, check_formats, file_of, write_file
 
 if TYPE_CHECKING:
@@ -58,15 +59,49 @@ def print_report(page: Page, directory: Path, formats: Sequence[str], record: st
             print(f"table     {directory / record}")
 
 
+class Destination(NamedTuple):
+    """Where the page of a command goes: ``reports`` are written into a directory; without any, it is printed
+    in ``format`` or written to the file ``output``."""
+
+    reports: tuple[str, ...]
+    format: str
+    output: Path | None = None
+
+    def show(self, made: Callable[[], Page], kind: str, own: Mapping[str, Callable[[], str]]) -> None:
+        """Print the page or write it, into a new directory for this ``kind`` of report where none was given.
+
+        ``own`` has the text of the command's own formats, for which no page is made.
+        """
+        output, format = self.output, self.format
+        if self.reports:
+            from rooflines.pipeline import write_reports
+            from rooflines.profiler.directory import create_directory, default_directory
+
+            page = made()
+            directory = output or default_directory(page.kind, kind)
+            create_directory(directory)
+            print_written(write_reports(page, self.reports, directory))
+        elif output is not None:
+            with writing(f"write {str(output)!r}", "Choose another file."):
+                if format in own:
+                    output.write_text(own[format](), encoding="utf-8")
+                else:
+                    write_file(made(), "text" if format == "table" else format, output)
+            print(f"written   {output}", file=sys.stderr)
+        elif format in own:
+            print(own[format](), end="")
+        else:
+            print_page(made())
+
+
 def destination(
     format: str | None,
     output: Path | None,
     own: Mapping[str, str] = RECORD_SUFFIXES,
     *,
     traced: bool | None = False,
-) -> tuple[tuple[str, ...], str]:
-    """Where a command's page goes: the reports to write into a directory, or else the format to print or to
-    write to one file.
+) -> Destination:
+    """Where a command's page goes.
 
     ``output`` is a file if it has a suffix, and then ``format`` is by default that of the suffix; else it is
     a directory, for HTML and JSON by default. Without ``output``, ``format`` is printed if it is ``table`` or
@@ -74,7 +109,7 @@ def destination(
     ``check_formats``. Raises UsageError for an unknown format or suffix and for several formats in one file,
     OutputError if the file cannot be written.
     """
-    names = tuple(name.strip() for name in (format or "").split(",") if name.strip())
+    names = split_list(format or "")
     printed = names[0] if len(names) == 1 and names[0] in ("table", *own.values()) else ""
     if output is not None and is_file_name(output):
         suffixes = {Path(FORMATS[name].file).suffix: name for name in _PAGES} | dict(own)
@@ -87,44 +122,11 @@ def destination(
                 f"--output {str(output)!r}: unknown file type.", hint=f"Use one of {', '.join(suffixes)}."
             )
         check_writable(output)
-        return (), printed or (check_formats(names)[0] if names else suffixes[output.suffix.lower()])
+        chosen = printed or (check_formats(names)[0] if names else suffixes[output.suffix.lower()])
+        return Destination((), chosen, output)
     if output is None and (printed or not names):
-        return (), printed or "table"
-    return check_formats(names or DIRECTORY_FORMATS, traced=traced), ""
-
-
-def show(
-    made: Callable[[], Page],
-    kind: str,
-    reports: Sequence[str],
-    format: str,
-    output: Path | None,
-    own: Mapping[str, Callable[[], str]],
-) -> None:
-    """Print a page or write it to its ``destination``, a new directory for this ``kind`` of report where none
-    was given.
-
-    ``own`` has the text of the command's own formats, for which no page is made.
-    """
-    if reports:
-        from rooflines.pipeline import write_reports
-        from rooflines.profiler.directory import create_directory, default_directory
-
-        page = made()
-        directory = output or default_directory(page.kind, kind)
-        create_directory(directory)
-        print_written(write_reports(page, reports, directory))
-    elif output is not None:
-        with writing(f"write {str(output)!r}", "Choose another file."):
-            if format in own:
-                output.write_text(own[format](), encoding="utf-8")
-            else:
-                write_file(made(), "text" if format == "table" else format, output)
-        print(f"written   {output}", file=sys.stderr)
-    elif format in own:
-        print(own[format](), end="")
-    else:
-        print_page(made())
+        return Destination((), printed or "table")
+    return Destination(check_formats(names or DIRECTORY_FORMATS, traced=traced), "", output)
 
 
 def check_at(at: str | None, format: str | None, output: Path | None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from rooflines.cli.app import app
 from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, only_model, option, options_of
-from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
+from rooflines.cli.output import check_at, destination, json_of, progress_bar
 from rooflines.profiler.options import OUTPUT, PREDICTED_LISTS, PointOptions
 from rooflines.profiler.record.torch_logs import quiet_profiler
 
@@ -41,7 +41,6 @@ def predict(
             "this machine (repeatable).",
             group=_WHERE,
             metavar="NAME",
-            show_default=False,
         ),
     ] = None,
     like: Annotated[
@@ -51,14 +50,11 @@ def predict(
             "public: public traces of GPUs.",
             group=_WHERE,
             metavar="RUN",
-            show_default=False,
         ),
     ] = None,
     price: Annotated[
         list[str] | None,
-        option(
-            "Price of a device per hour (repeatable).", group=_WHERE, metavar="NAME=PRICE", show_default=False
-        ),
+        option("Price of a device per hour (repeatable).", group=_WHERE, metavar="NAME=PRICE"),
     ] = None,
     power: Annotated[
         list[str] | None,
@@ -77,7 +73,6 @@ def predict(
             "(repeatable).",
             group=_WHERE,
             metavar="LAYOUT",
-            show_default=False,
         ),
     ] = None,
     rows: Annotated[int, option("Maximum number of operators.", group=OUTPUT, min=1)] = 12,
@@ -98,7 +93,7 @@ def predict(
     """
     name = only_model(target, model, 'rooflines predict --model resnet50 --device "NVIDIA H200"')
     check_at(at, format, output)
-    reports, chosen = destination(format, output)
+    place = destination(format, output)
     from rooflines.pipeline import default_command
     from rooflines.pipeline.predicted_devices import numbers_by_name
     from rooflines.pipeline.predicting import predict
@@ -122,4 +117,4 @@ def predict(
             **lists,
         )
     own = {"json": lambda: json_of(forecast, at), "csv": lambda: forecast_csv(forecast)}
-    show(lambda: page(forecast, rows), "predict", reports, chosen, output, own)
+    place.show(lambda: page(forecast, rows), "predict", own)

@@ -24,11 +24,9 @@ if TYPE_CHECKING:
 @options_of(ProfileOptions)
 def profile(
     target: Annotated[
-        str | None, typer.Argument(help="Script (train.py) or path/to/file.py:factory.", show_default=False)
+        str | None, typer.Argument(help="Script (train.py) or path/to/file.py:factory.")
     ] = None,
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="Arguments of the script, after --.", show_default=False)
-    ] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script, after --.")] = None,
     module: Annotated[
         str | None,
         option(
@@ -36,7 +34,6 @@ def profile(
             "--module",
             "-m",
             group=WHAT_GROUP,
-            show_default=False,
         ),
     ] = None,
     model: Annotated[
@@ -44,7 +41,6 @@ def profile(
         option(
             "Torchvision model (resnet50), timm:NAME, hf:NAME or path/to/file.py:factory.",
             group=WHAT_GROUP,
-            show_default=False,
         ),
     ] = None,
     *,

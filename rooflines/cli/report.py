@@ -17,7 +17,7 @@ from rooflines.cli.options import (
     parse_formats,
     reading_options,
 )
-from rooflines.cli.output import destination, page_of, print_written, progress_bar, show
+from rooflines.cli.output import destination, page_of, print_written, progress_bar
 
 
 @app.command()
@@ -61,11 +61,11 @@ def report(
     source = pipeline.open_source(sources)
     with progress_bar(False) as progress:
         if output is not None and is_file_name(output):
-            _, chosen = destination(formats, output, {})
+            place = destination(formats, output, {})
             page = page_of(
                 pipeline.analyze_source(source, ceilings=ceilings, **reading, progress=progress).analysis
             )
-            show(lambda: page, "report", (), chosen, output, {})
+            place.show(lambda: page, "report", {})
             return
         chosen_formats = None if formats is None else parse_formats(formats, traced=None)
         written = pipeline.report(

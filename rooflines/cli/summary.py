@@ -47,7 +47,6 @@ def summary(
             "'module PATH'.",
             "--question",
             "-q",
-            show_default=False,
         ),
     ] = "",
     against: Annotated[
@@ -59,7 +58,6 @@ def summary(
             "Replay it with a change of rooflines whatif: no-gaps, at-bound=attention (repeatable).",
             "--whatif",
             metavar="CHANGE",
-            show_default=False,
         ),
     ] = None,
     budget: Annotated[

@@ -12,6 +12,7 @@ from rooflines.cli.options import (
     SEARCH_FORMATS,
     QuietOption,
     ReportsOption,
+    TrainFlag,
     lists_of_options,
     option,
     output_directory,
@@ -27,17 +28,13 @@ WHERE = "Where it runs"
 @app.command()
 @lists_of_options
 def sweep(
-    file: Annotated[
-        Path | None, typer.Argument(help="TOML file with the points.", show_default=False)
-    ] = None,
+    file: Annotated[Path | None, typer.Argument(help="TOML file with the points.")] = None,
     *,
     model: Annotated[
         str | None,
-        option("Models, separated by commas.", group=WHAT_GROUP, metavar="NAME,...", show_default=False),
+        option("Models, separated by commas.", group=WHAT_GROUP, metavar="NAME,..."),
     ] = None,
-    train: Annotated[
-        bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)
-    ] = False,
+    train: TrainFlag = False,
     repeats: Annotated[
         int | None, option("Number of rounds.", group=WHAT_GROUP, min=1, show_default="3")
     ] = None,

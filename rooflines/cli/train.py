@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from rooflines.cli.app import app
 from rooflines.cli.options import (
     PAGE_FORMATS,
     QuietOption,
     ReportsOption,
+    Target,
     only_model,
     option,
     options_of,
@@ -24,44 +23,27 @@ from rooflines.profiler.options import WHAT_GROUP
 from rooflines.profiler.records import FINDS_THE_OPERATOR
 from rooflines.profiler.training.options import TrainOptions
 
-_NAMES = (
-    "batch_size",
-    "image_size",
-    "precision",
-    "device",
-    "threads",
-    "channels_last",
-    "compile",
-    "optimizer",
-    "checkpointing",
-    "parallel",
-    "seed",
-    "data",
-    "data_dir",
-    "data_workers",
-    "pin_memory",
-    "train_samples",
-    "test_samples",
-    "epochs",
-    "seeds",
-    "learning_rate",
-    "weight_decay",
-    "lr_steps",
-    "weights",
-    "variants",
+# Options of a step that a training to accuracy does not have.
+_WITHOUT = (
+    "classes",
+    "sequence_length",
+    "prompt_length",
+    "new_tokens",
+    "kv_cache",
+    "quantize",
+    "cuda_graphs",
 )
 
 
 @app.command()
-@options_of(TrainOptions, *_NAMES)
+@options_of(TrainOptions, without=_WITHOUT)
 def train(
-    target: Annotated[str | None, typer.Argument(help="Same as --model.", show_default=False)] = None,
+    target: Target = None,
     model: Annotated[
         str | None,
         option(
             "Torchvision model (resnet18), timm:NAME or path/to/file.py:factory.",
             group=WHAT_GROUP,
-            show_default=False,
         ),
     ] = None,
     *,

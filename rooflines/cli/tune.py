@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from rooflines.cli.options import (
     SEARCH_FORMATS,
     QuietOption,
     ReportsOption,
+    TrainFlag,
     lists_of_options,
     option,
     output_directory,
@@ -31,13 +31,9 @@ def tune(
     *,
     model: Annotated[
         str | None,
-        option(
-            "Model, or several separated by commas.", group=WHAT_GROUP, metavar="NAME,...", show_default=False
-        ),
+        option("Model, or several separated by commas.", group=WHAT_GROUP, metavar="NAME,..."),
     ] = None,
-    train: Annotated[
-        bool, option("Train to accuracy instead of profiling steps.", "--train", group=WHAT_GROUP)
-    ] = False,
+    train: TrainFlag = False,
     objective: Annotated[
         str | None,
         option(
@@ -87,7 +83,7 @@ def tune(
     command and --output or --storage.
     """
     from rooflines.pipeline.command import default_command
-    from rooflines.profiler.directory import default_directory
+    from rooflines.profiler.directory import default_directory, timestamp
     from rooflines.sweeps.results import read_objectives
     from rooflines.sweeps.space import read_space
     from rooflines.sweeps.tune import TUNE_FILE, Tuning, load_tuning, run_tuning
@@ -105,7 +101,7 @@ def tune(
     directory = output or default_directory(name, "tune")
     tuning = Tuning(
         name=name,
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        created=timestamp(),
         command=default_command(),
         space=space,
         objectives=tuple(one.name for one in objectives),

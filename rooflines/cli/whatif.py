@@ -9,7 +9,7 @@ import typer
 
 from rooflines.cli.app import app
 from rooflines.cli.options import At, OtherCeilings, Output, format_option, option, reading_options
-from rooflines.cli.output import check_at, destination, json_of, progress_bar, show
+from rooflines.cli.output import check_at, destination, json_of, progress_bar
 from rooflines.errors import UsageError
 
 _MANY = "(repeatable)"
@@ -28,27 +28,24 @@ def whatif(
     source: Annotated[str, typer.Argument(help="Run directory or trace.", metavar="RUN_OR_TRACE")],
     at_bound: Annotated[
         list[str] | None,
-        option(f"Operators that run at their bound {_MANY}.", metavar="NAME[@MODULE]", show_default=False),
+        option(f"Operators that run at their bound {_MANY}.", metavar="NAME[@MODULE]"),
     ] = None,
     scale: Annotated[
         list[str] | None,
         option(
             f"Operators whose time is multiplied by a factor {_MANY}.",
             metavar="NAME[@MODULE]=FACTOR",
-            show_default=False,
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
-        option(
-            f"Operators that go, with their launches {_MANY}.", metavar="NAME[@MODULE]", show_default=False
-        ),
+        option(f"Operators that go, with their launches {_MANY}.", metavar="NAME[@MODULE]"),
     ] = None,
     no_gaps: Annotated[bool, option("The host is never late with a launch.", "--no-gaps")] = False,
     no_waits: Annotated[bool, option("The host waits for the device nowhere.", "--no-waits")] = False,
     precision: Annotated[
         str | None,
-        option("Matrix work in this precision.", metavar="bf16|fp16|amp-bf16|...", show_default=False),
+        option("Matrix work in this precision.", metavar="bf16|fp16|amp-bf16|..."),
     ] = None,
     graphs: Annotated[bool, option("Launches by CUDA graphs.", "--graphs")] = False,
     compiled: Annotated[bool, option("Operators fused by torch.compile.", "--compile")] = False,
@@ -76,11 +73,11 @@ def whatif(
     changes += [f"{name}={text}" for name, texts in given.items() for text in texts or ()]
     if not changes:
         raise UsageError("no change is given.", hint="For example: --at-bound attention, or --no-gaps")
-    reports, chosen = destination(format, output, {".json": "json"})
-    check_at(at, chosen, output)
-    with progress_bar(chosen == "json") as progress:
+    place = destination(format, output, {".json": "json"})
+    check_at(at, place.format, output)
+    with progress_bar(place.format == "json") as progress:
         found = what_if(source, **as_arguments(changes), ceilings=ceilings, progress=progress, **reading)
-    show(lambda: page(found), "whatif", reports, chosen, output, {"json": lambda: json_of(found, at)})
+    place.show(lambda: page(found), "whatif", {"json": lambda: json_of(found, at)})
 
 
 def as_arguments(changes: Iterable[str]) -> dict[str, Any]:

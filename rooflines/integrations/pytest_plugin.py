@@ -39,25 +39,19 @@ def rooflines(request: pytest.FixtureRequest) -> Callable[..., Run | None]:
 
     def profile(step: Callable[..., object], inputs: Any = None, **options: Any) -> Run | None:
         if not request.config.getoption("--rooflines"):
-            positional = (
-                inputs
-                if isinstance(inputs, tuple)
-                else ()
-                if inputs is None or isinstance(inputs, dict)
-                else (inputs,)
-            )
-            step(*positional, **(inputs if isinstance(inputs, dict) else {}))
+            if isinstance(inputs, dict):
+                step(**inputs)
+            elif isinstance(inputs, tuple):
+                step(*inputs)
+            else:
+                step(*(() if inputs is None else (inputs,)))
             return None
         from rooflines.pipeline import ANALYSIS_FILE
         from rooflines.pipeline import profile as record
-        from rooflines.profiler.directory import file_stem
+        from rooflines.profiler.directory import file_stem, unused
 
         first = Path(request.config.getoption("--rooflines-dir")) / file_stem(request.node.nodeid)
-        path, number = first, 1
-        while path.exists():
-            number += 1
-            path = first.with_name(f"{first.name}-{number}")
-        run = record(step, inputs, **{"output": path, "formats": ("html", "json"), **options})
+        run = record(step, inputs, **{"output": unused(first), "formats": ("html", "json"), **options})
         page = run.directory / "report.html"
         request.node.user_properties.append(
             (_PROPERTY, str(page if page.exists() else run.directory / ANALYSIS_FILE))
@@ -69,13 +63,14 @@ def rooflines(request: pytest.FixtureRequest) -> Callable[..., Run | None]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """List the reports."""
-    reports = [
-        one
-        for found in terminalreporter.stats.values()
-        for one in found
-        if getattr(one, "when", "") == "call"
+    paths = [
+        path
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, path in report.user_properties
+        if name == _PROPERTY
     ]
-    paths = [path for report in reports for name, path in report.user_properties if name == _PROPERTY]
     if paths:
         terminalreporter.section("rooflines")
         for path in sorted(paths):

@@ -6,18 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
-from rooflines.device_specs.records import Ceilings
 from rooflines.errors import UsageError, writing
 from rooflines.pipeline.command import default_command
 from rooflines.pipeline.reading import read_analysis
 from rooflines.profiler.directory import file_stem
-from rooflines.profiler.progress import Progress
-from rooflines.profiler.read.records import MEMORY_LIMIT_BYTES
 from rooflines.profiler.read.sources import shown
 from rooflines.profiler.records import Run, Workload
 from rooflines.roofline.analysis import Analysis
@@ -35,16 +32,16 @@ if TYPE_CHECKING:
 
     from rooflines.pipeline.reading import AnalyzeOptions
 
+# An analysis and its name.
+Side: TypeAlias = tuple[Analysis, str]
+
 
 def compare(
     before: Analysis | Run | Path | str,
     after: Analysis | Run | Path | str,
     *,
-    ceilings: Ceilings | str | None = None,
     anyway: bool = False,
-    partial: bool = False,
-    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
-    progress: Progress | None = None,
+    **options: Unpack[AnalyzeOptions],
 ) -> Comparison:
     """Compare ``after`` with the baseline ``before``: each an analysis, a run or its directory, a trace, or
     an ``analysis.json``.
@@ -53,14 +50,7 @@ def compare(
     naming the facts that differ, unless ``anyway``; facts that a trace does not hold do not differ. The other
     parameters are those of ``analyze``.
     """
-    (found,) = compare_all(
-        (before, after),
-        anyway=anyway,
-        ceilings=ceilings,
-        partial=partial,
-        memory_limit_bytes=memory_limit_bytes,
-        progress=progress,
-    )
+    (found,) = compare_all((before, after), anyway=anyway, **options)
     return found
 
 
@@ -69,7 +59,7 @@ def compare_all(
 ) -> list[Comparison]:
     """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of
     ``compare``."""
-    baseline: tuple[Analysis, str] | None = None
+    baseline: Side | None = None
     comparisons = []
     for source in sources:
         if isinstance(source, Analysis):
@@ -101,7 +91,7 @@ def check(
             hint=f"Use {arg('update', True)} to store this run as its baseline.",
         )
     comparison = compared((read_analysis(stored), str(stored)), (analysis, _name(source)), anyway=anyway)
-    return msgspec.structs.replace(comparison, command=default_command())
+    return replace(comparison, command=default_command())
 
 
 def update_baseline(
@@ -124,11 +114,11 @@ def update_baseline(
             text, hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')})."
         )
     stored = _baseline_file(analysis.workload, Path(baseline))
-    needed = msgspec.structs.replace(
+    needed = replace(
         analysis,
         command="",
-        environment=msgspec.structs.replace(analysis.environment, host=None),
-        operators=tuple(msgspec.structs.replace(row, kernels=()) for row in analysis.operators),
+        environment=replace(analysis.environment, host=None),
+        operators=tuple(replace(row, kernels=()) for row in analysis.operators),
         usage=None,
         findings=(),
         synchronizations=(),
@@ -181,9 +171,7 @@ def _baseline_file(workload: Workload, directory: Path) -> Path:
     return directory / f"{file_stem('-'.join(filter(None, conditions)))}.json"
 
 
-def compared(
-    before: tuple[Analysis, str], after: tuple[Analysis, str], *, anyway: bool, judged: bool = True
-) -> Comparison:
+def compared(before: Side, after: Side, *, anyway: bool, judged: bool = True) -> Comparison:
     """The comparison of two analyses with their names, refused where the conditions are unlike."""
     comparison = _compare(before[0], after[0], (before[1], after[1]), judged=judged)
     if comparison.unlike and not anyway:

@@ -7,15 +7,14 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg, escaped
 from rooflines.errors import DeviceError, OutputError, UsageError, terminated_as_interrupted
-from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard
+from rooflines.profiler.directory import JOURNAL_FILE, create_directory, default_directory, discard, timestamp
 from rooflines.profiler.machine.environment import host_environment, nvidia_driver
 from rooflines.profiler.monitor.command import HeldCommand, find_program
 from rooflines.profiler.monitor.monitored import (
@@ -27,6 +26,7 @@ from rooflines.profiler.monitor.monitored import (
     save,
     since,
 )
+from rooflines.profiler.options import split_list
 from rooflines.profiler.record.reported_steps import VARIABLE
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
@@ -83,7 +83,7 @@ def monitor(
     try:
         with steps, HeldCommand(command, environment, printed) as held:
             facts = MonitorFile(
-                created=_now(),
+                created=timestamp(),
                 program=program,
                 command=tuple(map(escaped, command)),
                 show_command=show_command,
@@ -94,14 +94,14 @@ def monitor(
             save(directory, facts)
             with SamplerProcess(held.pid, directory / JOURNAL_FILE, period_s, chosen) as sampler, screen:
                 began_ns = held.release()
-                facts = msgspec.structs.replace(facts, began_ns=began_ns)
+                facts = replace(facts, began_ns=began_ns)
                 # From here on always wait for the program; if the disk is still full then, the last record
                 # reports it.
                 with contextlib.suppress(OutputError):
                     save(directory, facts)
                 ending = held.wait()
                 ended_ns = now_ns()
-            facts = msgspec.structs.replace(facts, ended_ns=ended_ns, ending=ending)
+            facts = replace(facts, ended_ns=ended_ns, ending=ending)
             return _finish(directory, facts, sampler, chosen)
     except BaseException:
         if began_ns is None:  # the command never ran
@@ -135,7 +135,7 @@ def attach(
     directory = output or default_directory(program, "monitor")
     create_directory(directory)
     facts = MonitorFile(
-        created=_now(),
+        created=timestamp(),
         program=program,
         attached=True,
         pid=pid,
@@ -150,12 +150,12 @@ def attach(
         else contextlib.nullcontext()
     )
     with SamplerProcess(pid, directory / JOURNAL_FILE, period_s, chosen) as sampler:
-        facts = msgspec.structs.replace(facts, began_ns=now_ns())
+        facts = replace(facts, began_ns=now_ns())
         save(directory, facts)
         with contextlib.suppress(KeyboardInterrupt), terminated_as_interrupted(), screen:
             _watch(process, sampler, duration_s)
         ended_ns = now_ns()
-    return _finish(directory, msgspec.structs.replace(facts, ended_ns=ended_ns), sampler, chosen)
+    return _finish(directory, replace(facts, ended_ns=ended_ns), sampler, chosen)
 
 
 def choose_gpus(choice: str) -> Mapping[str, str] | None:
@@ -165,7 +165,7 @@ def choose_gpus(choice: str) -> Mapping[str, str] | None:
         return None
     if choice == "none":
         return {}
-    names = [name for part in choice.split(",") if (name := part.strip())]
+    names = split_list(choice)
     if not names:
         raise UsageError(
             f"{arg('gpus', choice)} is not a list of GPUs.",
@@ -207,7 +207,7 @@ def _finish(
     """Everything that is known at the end, written into ``directory``."""
     journal = read_journal(directory / JOURNAL_FILE)
     failure = sampler.problem.removeprefix(" ".join(journal.problems)).strip()
-    facts = msgspec.structs.replace(
+    facts = replace(
         facts,
         status="complete",
         gpus={} if gpus == {} else {f"gpu{index}": name for index, name in nvidia_driver().gpus.items()},
@@ -271,7 +271,3 @@ def _watch(process: psutil.Process, sampler: SamplerProcess, duration_s: float |
         except psutil.NoSuchProcess:
             return
         time.sleep(min(_LOOK_EVERY_S, left_s))
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

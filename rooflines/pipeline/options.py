@@ -40,7 +40,7 @@ NOT_FOR_SCRIPTS = (
     "trace",
 )
 # What a repeated run does not take over.
-_NOT_REPEATED = ("to_end", "trace", "remeasure", "output", "formats", "progress")
+NOT_REPEATED = ("to_end", "trace", "remeasure", "output", "formats", "progress")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,16 +98,10 @@ class ProfileOptions(PointOptions):
 
     def changed(self) -> dict[str, OptionValue]:
         """Return the options that are not their defaults, without those of what is written and shown."""
-        values = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name not in _NOT_REPEATED
-        }
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return {
-            name: value if isinstance(value, OptionValue) else str(value)
-            for name, value in values.items()
-            if value != defaults[name]
+            field.name: value if isinstance(value, OptionValue) else str(value)
+            for field in dataclasses.fields(self)
+            if field.name not in NOT_REPEATED and (value := getattr(self, field.name)) != field.default
         }
 
     def refuse(self, names: Sequence[str], what: str, hint: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
@@ -102,9 +102,7 @@ def predict(
             if isinstance(model, str)
             else count_module(model, inputs, step_options.mode)
         )
-    return msgspec.structs.replace(
-        _forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command
-    )
+    return replace(_forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command)
 
 
 def _combinations(options: Mapping[str, Any]) -> list[PointOptions]:
@@ -168,9 +166,7 @@ def _forecast(
         steps=tuple(step.step for step in steps),
         devices=tuple(forecasts),
         like=like,
-        operators=tuple(
-            msgspec.structs.replace(one, bounds=row) for one, row in zip(operators, rows, strict=True)
-        ),
+        operators=tuple(replace(one, bounds=row) for one, row in zip(operators, rows, strict=True)),
         unknown=tuple(dict.fromkeys(name for step in steps for name in step.unknown)),
         notes=tuple(dict.fromkeys(note for step in steps for note in step.notes)),
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast, overload
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.device_specs.records import Ceilings
@@ -202,8 +203,8 @@ def _one(source: Run | Path | str, options: AnalyzeOptions) -> Analyzed:
     elif trace is not None:
         roofs, why_not = sheet_of(environment)
         if why_not:
-            facts = msgspec.structs.replace(run.facts, notes=(*run.facts.notes, why_not))
-            run = msgspec.structs.replace(run, facts=facts)
+            facts = replace(run.facts, notes=(*run.facts.notes, why_not))
+            run = replace(run, facts=facts)
     code = options.get("inductor_cache")
     judged = _analyze(run, roofs, trace, captures=captures, reading=reading, inductor_cache=code)
     return Analyzed(run, judged.analysis, judged)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rooflines.errors import writing
 from rooflines.extras import is_installed
@@ -36,8 +36,10 @@ PERFETTO = "perfetto"
 # What is written unless something else is asked for; of a run ``FORMATS``.
 MONITOR_FORMATS = usable(("html", "json", "csv", "tensorboard"))
 RANKS_FORMATS = ("html", "json", "csv")
+# What was written, by format.
+Written: TypeAlias = dict[str, Path]
 # How a record writes a format to which it gives more than its page.
-Writers = Mapping[str, Callable[[Path], Path]]
+Writers: TypeAlias = Mapping[str, Callable[[Path], Path]]
 
 
 def report(
@@ -46,7 +48,7 @@ def report(
     *,
     output: Path | str | None = None,
     **options: Unpack[AnalyzeOptions],
-) -> dict[str, Path]:
+) -> Written:
     """Analyze ``source`` and write its reports; returns the files by format. ``formats`` are by default all
     that there are for it.
 
@@ -59,17 +61,10 @@ def report(
 
     if isinstance(source, Path | str):
         source = open_source([str(source)])
-    defaults = (
-        FORMATS
-        if isinstance(source, Run | str)
-        else RANKS_FORMATS
-        if isinstance(source, Sequence)
-        else MONITOR_FORMATS
-    )
-    names, traced = (
-        defaults if formats is None else formats,
-        isinstance(source, Run | str) and not options.get("partial"),
-    )
+    is_one = isinstance(source, Run | str)
+    names, traced = formats, is_one and not options.get("partial")
+    if names is None:
+        names = FORMATS if is_one else RANKS_FORMATS if isinstance(source, Sequence) else MONITOR_FORMATS
     chosen = check_formats(names, traced=traced)
     directory, progress = None if output is None else Path(output), options.get("progress")
     record, analysis, judged = analyze_source(source, **options)
@@ -95,7 +90,7 @@ def write_reports(
     record: tuple[str, Any] | None = None,
     own: Writers | None = None,
     progress: Progress | None = None,
-) -> dict[str, Path]:
+) -> Written:
     """Write ``page`` in ``formats`` into ``directory``, which is there; returns what was written, by format.
 
     ``record`` is the name of a file and what goes into it as JSON, under ``analysis`` among what is returned.
@@ -126,7 +121,7 @@ def report_run(
     judged: Judged | None = None,
     output: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Path]:
+) -> Written:
     """Write the reports of ``run`` into its directory or ``output``; returns what was written, by format, and
     the analysis.
 
@@ -167,7 +162,7 @@ def report_run(
 
 def report_ranks(
     analysis: RankAnalysis, formats: Sequence[str], directory: Path, progress: Progress | None
-) -> dict[str, Path]:
+) -> Written:
     """Write the reports of a job into ``directory``; returns what was written, by format, and the
     analysis."""
     from rooflines.reports.page import ranks as view
@@ -197,7 +192,7 @@ def _report_monitored(
     formats: Sequence[str],
     output: Path | None,
     progress: Progress | None,
-) -> dict[str, Path]:
+) -> Written:
     from rooflines.reports.page import measured, usage
     from rooflines.reports.page import monitor as view
     from rooflines.reports.render import tensorboard

@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg, escaped
 from rooflines.errors import (
@@ -24,9 +23,9 @@ from rooflines.errors import (
 from rooflines.kernels.threads import torch_threads
 from rooflines.pipeline.command import default_command
 from rooflines.pipeline.result_checks import output_error
-from rooflines.profiler.directory import create_directory, default_directory, read_facts
+from rooflines.profiler.directory import create_directory, default_directory, read_facts, timestamp
 from rooflines.profiler.machine.environment import collect_environment
-from rooflines.profiler.options import find_device
+from rooflines.profiler.options import OptionValue, find_device
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import Workload
 from rooflines.profiler.training.loop import (
@@ -154,7 +153,7 @@ class _Job:
         plain = {
             name: value
             for name, value in dataclasses.asdict(options).items()
-            if isinstance(value, str | int | float | bool)
+            if isinstance(value, OptionValue)
         }
         workload = Workload(
             name=escaped(Path(model).name),
@@ -170,7 +169,7 @@ class _Job:
             data=images.label,
         )
         self.training = Training(
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            created=timestamp(),
             command=default_command(),
             workload=workload,
             environment=collect_environment(str(device)),
@@ -189,11 +188,9 @@ class _Job:
             self.write()
             return
         new, self.training = self.training, load_training(directory)
-        ours, theirs = (
-            {name: value for name, value in training.options.items() if name not in _NOT_COMPARED}
-            for training in (new, self.training)
-        )
-        differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        ours, theirs = new.options, self.training.options
+        compared = (name for name in {**ours, **theirs} if name not in _NOT_COMPARED)
+        differing = [name for name in compared if ours.get(name) != theirs.get(name)]
         if self.training.workload.name != new.workload.name or differing:
             what = arg(differing[0]) if differing else "the model"
             raise OutputError(
@@ -203,7 +200,7 @@ class _Job:
 
     def write(self, **changes: Any) -> None:
         """Write the record with these changes."""
-        self.training = msgspec.structs.replace(self.training, **changes)
+        self.training = replace(self.training, **changes)
         with writing(
             f"write {TRAINING_FILE} in {str(self._directory)!r}", "Check that the disk is not full."
         ):
@@ -222,7 +219,7 @@ class _Job:
             return
         progress.stage("building the network", None)
         trainer, done = self._trainer(options, seed)
-        result = msgspec.structs.replace(result, epochs=result.epochs[:done])
+        result = replace(result, epochs=result.epochs[:done])
         which = f"seed {seed - options.seed + 1} of {options.seeds}: " if options.seeds > 1 else ""
         progress.stage(
             f"{which}training for {counted(options.epochs, 'epoch')}",
@@ -232,9 +229,9 @@ class _Job:
             try:
                 epoch = trainer.epoch(number, progress)
             except NotFiniteError as error:
-                self._keep(msgspec.structs.replace(result, failure=error.failure))
+                self._keep(replace(result, failure=error.failure))
                 return
-            result = msgspec.structs.replace(result, epochs=(*result.epochs, epoch))
+            result = replace(result, epochs=(*result.epochs, epoch))
             write_checkpoint(self._checkpoint(seed), {**trainer.state(), "epochs": number})
             self._keep(result)
             if self._each is not None:
@@ -351,7 +348,7 @@ class _Job:
                     notes=ready.notes,
                 )
             )
-        self.training = msgspec.structs.replace(self.training, variants=tuple(results))
+        self.training = replace(self.training, variants=tuple(results))
 
     def _trained_for_int8(self, network: torch.nn.Module, options: TrainOptions) -> Placed:
         """``network`` as int8 after one more epoch, in which weights and activations are rounded to int8."""

@@ -13,11 +13,12 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg, escaped
 from rooflines.errors import OutputError, RunError, writing
@@ -56,11 +57,21 @@ def default_directory(name: str, mode: str) -> Path:
     first = Path("runs") / f"{file_stem(name)}-{mode}-{launched or datetime.now():%Y%m%d-%H%M%S}"
     if launched is not None:
         return first
+    return unused(first)  # there may be another run of the same second
+
+
+def unused(first: Path) -> Path:
+    """``first``, or where that exists the first of ``first-2``, ``first-3`` and so on that does not."""
     path, number = first, 1
-    while path.exists():  # a second run within the same second
+    while path.exists():
         number += 1
         path = first.with_name(f"{first.name}-{number}")
     return path
+
+
+def timestamp() -> str:
+    """The time now in UTC, to the second (ISO 8601)."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def directory_of_rank(directory: Path) -> Path:
@@ -91,16 +102,12 @@ def check_directory(directory: Path) -> None:
                 f"the output {str(directory)!r} is a file, not a directory.",
                 hint=f"Choose another {arg('output')}.",
             )
-        if directory.is_dir():
-            entries = len(list(directory.iterdir()))
-            if entries:
-                raise OutputError(
-                    f"the output directory {str(directory)!r} is not empty ({entries} "
-                    f"{'entry' if entries == 1 else 'entries'}).",
-                    hint=(
-                        f"Choose another {arg('output')} or empty the directory. Runs are never overwritten."
-                    ),
-                )
+        if directory.is_dir() and (entries := len(list(directory.iterdir()))):
+            raise OutputError(
+                f"the output directory {str(directory)!r} is not empty ({entries} "
+                f"{'entry' if entries == 1 else 'entries'}).",
+                hint=f"Choose another {arg('output')} or empty the directory. Runs are never overwritten.",
+            )
         nearest = directory
         while not nearest.exists():
             nearest = nearest.parent
@@ -222,10 +229,8 @@ def saved_with(run: Run, *notes: str, **changes: Any) -> Run:
     """``run`` with these notes added and these facts changed, also in its directory. Raises OutputError when
     that does not fit."""
     before = run.facts.notes
-    facts = msgspec.structs.replace(
-        run.facts, notes=(*before, *(note for note in notes if note not in before)), **changes
-    )
-    return msgspec.structs.replace(save(run.directory, facts), samples=run.samples)
+    facts = replace(run.facts, notes=(*before, *(note for note in notes if note not in before)), **changes)
+    return replace(save(run.directory, facts), samples=run.samples)
 
 
 def load(directory: Path | str) -> Run:
@@ -247,8 +252,8 @@ def load(directory: Path | str) -> Run:
     if steps is not None and not steps.timed_ns and journal.is_file():
         times = journal.read_bytes()
         timed_ns = tuple(int.from_bytes(times[at : at + 8], "little") for at in range(0, len(times) - 7, 8))
-        facts = msgspec.structs.replace(facts, steps=msgspec.structs.replace(steps, timed_ns=timed_ns))
+        facts = replace(facts, steps=replace(steps, timed_ns=timed_ns))
     stored = stored_samples(directory, what=what)
     problems = [f"device samples: {problem}" for problem in stored.problems]
-    facts = msgspec.structs.replace(facts, **journal_facts(facts, stored, problems))
+    facts = replace(facts, **journal_facts(facts, stored, problems))
     return Run(directory=directory, facts=facts, samples=stored.samples)

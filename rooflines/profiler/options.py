@@ -37,6 +37,8 @@ KVCache = Literal["dynamic", "static", "none"]
 Data = Literal["resident", "cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 # The value of an option as it is stored.
 OptionValue: TypeAlias = bool | int | float | str
+# Options by name, of which those that are their defaults may be absent.
+OptionValues: TypeAlias = dict[str, OptionValue]
 # Groups of options.
 WHAT_GROUP, HOW_GROUP, DATA, MEASURE_GROUP, OUTPUT = "Workload", "Execution", "Data", "Measurement", "Output"
 # What a prediction takes several values of: each combination is a step.
@@ -190,6 +192,11 @@ _CHOICES = {
     "kv_cache": KVCache,
 }
 _CALLED = {"compile": "mode of torch.compile", "quantize": "quantization", "parallel": "kind of parallelism"}
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Return the items of ``text``, which commas separate."""
+    return tuple(item for part in text.split(",") if (item := part.strip()))
 
 
 def _choose(names: tuple[str, ...]) -> str:

@@ -426,7 +426,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     #: How well each field of the device samples can be read.
     counters: tuple[Counter, ...] = ()
     #: Fields that other packages' samplers declare.
-    fields: dict[str, Field] = msgspec.field(default_factory=dict)
+    fields: dict[str, Field] = {}
     #: How the program was fed with data; absent where no loader was seen.
     loading: Loading | None = None
     #: Bytes of the network that generates text.

@@ -60,14 +60,10 @@ def compare_with_commit(
         raise Interrupted(
             "interrupted; nothing is compared.", hint=f"The runs so far are in {str(directory)!r}."
         ) from None
-    notes = (
-        (*comparisons[0].notes, "A was checked out without its submodules")
-        if submodules
-        else comparisons[0].notes
-    )
-    return replace(
-        combine([replace(comparisons[0], notes=notes), *comparisons[1:]], small), command=default_command()
-    )
+    if submodules:
+        first = comparisons[0]
+        comparisons[0] = replace(first, notes=(*first.notes, "A was checked out without its submodules"))
+    return replace(combine(comparisons, small), command=default_command())
 
 
 def _run(tree: Tree, working: Tree, directory: Path, function: str, arguments: Sequence[str]) -> None:

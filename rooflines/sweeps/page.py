@@ -4,6 +4,7 @@ fronts."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -120,24 +121,19 @@ def sweep_sentences(rows: Sequence[SweepRow]) -> list[str]:
     texts = [fastest_sentence(ran)]
     axis, found = by_axis(rows)
     if axis == "batch_size":
-        bends = [(curve.name, bend) for curve in found if (bend := knee(curve, axis)) is not None]
         texts += [
-            f"{name}: batch {bend.value:g} reaches {percent(bend.samples_per_s / bend.best)} of "
-            "the highest throughput "
-            f"({significant(bend.best)} samples/s)."
-            for name, bend in bends
+            f"{curve.name}: batch {bend.value:g} reaches {percent(bend.samples_per_s / bend.best)} of "
+            f"the highest throughput ({significant(bend.best)} samples/s)."
+            for curve in found
+            if (bend := knee(curve, axis)) is not None
         ]
-        fits = [
-            (curve.name, most)
+        texts += [
+            f"{curve.name}: batch {most.largest} fits, batch {most.too_large} does not."
             for curve in found
             if (most := fit(curve)) is not None and most.too_large is not None
         ]
-        texts += [
-            f"{name}: batch {most.largest} fits, batch {most.too_large} does not." for name, most in fits
-        ]
-    failed_rows = [row for row in rows if row.reason and not row.unfinished]
-    if failed_rows:
-        texts.append(f"{len(failed_rows)} of {len(rows)} points failed; the table gives the reasons.")
+    if failures := sum(row.reason is not None and not row.unfinished for row in rows):
+        texts.append(f"{failures} of {len(rows)} points failed; the table gives the reasons.")
     return texts
 
 
@@ -168,14 +164,10 @@ def fastest_sentence(ran: Sequence[SweepRow]) -> str:
     base = first.estimates["samples_per_s"]
     if first is best or not base.value:
         return f"{text}."
-    apart = rate.low is not None and base.high is not None and rate.low > base.high
-    sure = (
-        ""
-        if apart
-        else ", within the noise"
-        if rate.low is not None and base.high is not None
-        else ", noise unknown"
-    )
+    if rate.low is None or base.high is None:
+        sure = ", noise unknown"
+    else:
+        sure = "" if rate.low > base.high else ", within the noise"
     return f"{text}, {significant(rate.value / base.value)} × that of {first.point.label}{sure}."
 
 
@@ -204,12 +196,17 @@ def points_table(rows: Sequence[SweepRow]) -> Table:
     for row in rows:
         cells: list[Cell | str | float | None] = [row.point.label]
         for name, _, _, form in shown:
-            value = row.value(name)
-            hover = interval_text(row, name).strip(" ()") if value is not None else ""
-            bar = value / best if name == "samples_per_s" and value is not None and best else None
-            text = f"{value:.1e}" if form == "given" and value is not None else ""
+            if (value := row.value(name)) is None:
+                cells.append(Cell())
+                continue
+            hover = interval_text(row, name).strip(" ()")
             cells.append(
-                Cell(value=value, text=text, hover=f"95 % interval: {hover}" if hover else "", bar=bar)
+                Cell(
+                    value=value,
+                    text=f"{value:.1e}" if form == "given" else "",
+                    hover=f"95 % interval: {hover}" if hover else "",
+                    bar=value / best if name == "samples_per_s" and best else None,
+                )
             )
         cells.append(row.reason.partition(". ")[0] if row.reason else row.facts.get("limited_by", ""))
         lines.append(Row(tuple(cells), muted=row.reason is not None))
@@ -227,13 +224,12 @@ def curves_section(rows: Sequence[SweepRow], paper: Paper) -> Section:
         theirs = paper.get(shown.value, {})
         series = [
             replace(drawn, paper_points=tuple(theirs[drawn.name])) if drawn.name in theirs else drawn
-            for curve, color in zip(found, colors(found), strict=True)
+            for curve, color in colored(found)
             if (drawn := _series(curve, axis, shown.value, color))
         ]
         if any(len(drawn.x) > 1 for drawn in series):
-            x_title = _LABELS.get(axis, axis.replace("_", " "))
             drawing = Curves(
-                x_title=x_title,
+                x_title=_LABELS.get(axis, axis.replace("_", " ")),
                 y_title=shown.title,
                 series=tuple(series),
                 fraction=shown.fraction,
@@ -248,41 +244,35 @@ def curves_section(rows: Sequence[SweepRow], paper: Paper) -> Section:
     for curve in found if axis == "batch_size" else ():
         if (bend := knee(curve, axis)) is not None:
             most = fit(curve)
-            size = (
-                ""
-                if most is None
-                else f"largest batch that fits: {most.largest}" + ("" if most.too_large else " or more")
-            )
-            facts.append(
-                (
-                    curve.name,
-                    f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on; {size}".rstrip(
-                        "; "
-                    ),
-                )
-            )
+            text = f"{percent(KNEE)} of the highest throughput from batch {bend.value:g} on"
+            if most is not None:
+                more = "" if most.too_large else " or more"
+                text += f"; largest batch that fits: {most.largest}{more}"
+            facts.append((curve.name, text))
     if facts:
         blocks.append(Facts(rows=tuple(facts), kind="definitions"))
     return section("curves", f"By {_LABELS.get(axis, axis)}", *blocks)
 
 
-def colors(found: Sequence[Curve]) -> list[str]:
-    """Return a color for each curve, in turn."""
-    return [SERIES_COLORS[index % len(SERIES_COLORS)] for index in range(len(found))]
+def colored(found: Sequence[Curve]) -> Iterator[tuple[Curve, str]]:
+    """Return each curve with its color, in turn."""
+    return zip(found, cycle(SERIES_COLORS), strict=False)
 
 
 def _series(curve: Curve, axis: str, name: str, color: str) -> CurveSeries | None:
     ends = [
-        (float(row.point.options[axis]), one.value, one.low, one.high)
+        (
+            float(row.point.options[axis]),
+            one.value,
+            one.value if one.low is None else one.low,
+            one.value if one.high is None else one.high,
+        )
         for row in curve.rows
         if (one := row.estimates.get(name))
     ]
     if not ends:
         return None
-    x, y, low, high = zip(
-        *((x, y, y if low is None else low, y if high is None else high) for x, y, low, high in ends),
-        strict=True,
-    )
+    x, y, low, high = zip(*ends, strict=True)
     return CurveSeries(name=curve.name, color=color, x=x, y=y, low=low, high=high)
 
 
@@ -310,9 +300,7 @@ def sweep_roofline(found: Sequence[Curve], device: str, axis: str | None) -> Roo
             number, row, color, f"{curve.name} {row.point.options[axis]}" if axis is not None else curve.name
         )
         for number, (curve, color, row) in enumerate(
-            (curve, color, row)
-            for curve, color in zip(found, colors(found), strict=True)
-            for row in curve.rows
+            (curve, color, row) for curve, color in colored(found) for row in curve.rows
         )
         if row.value("flop_per_s") and row.value("intensity_flop_per_byte")
     ]
@@ -361,9 +349,7 @@ def _point(number: int, row: SweepRow, color: str, label: str) -> RooflinePoint:
 def choices_section(rows: Sequence[SweepRow]) -> Section:
     """Throughput against memory, energy and accuracy, with the points that no other beats."""
     _, found = by_axis(rows)
-    color_of = {
-        row.point.id: color for curve, color in zip(found, colors(found), strict=True) for row in curve.rows
-    }
+    color_of = {row.point.id: color for curve, color in colored(found) for row in curve.rows}
     blocks: list[Block] = []
     for against in _AGAINST:
         drawing = choices_of(rows, against, OBJECTIVES["throughput"], color_of)
@@ -384,9 +370,8 @@ def choices_of(rows: Sequence[SweepRow], x: Objective, y: Objective, colors: Map
         for row in rows
         if (across := row.value(x.value)) is not None and (up := row.value(y.value)) is not None
     )
-    spread = max((choice.x for choice in choices), default=0.0) / max(
-        min((choice.x for choice in choices), default=0.0), 1e-30
-    )
+    xs = [choice.x for choice in choices] or [0.0]
+    spread = max(xs) / max(min(xs), 1e-30)
     return Choices(
         x_title=x.title,
         y_title=y.title,

@@ -4,21 +4,23 @@ SLURM."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from rooflines.errors import UsageError
+from rooflines.profiler.options import split_list
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.sweeps.records import PointResult
-from rooflines.sweeps.run import SweepPlace, Task, run_task, store
+from rooflines.sweeps.run import SweepPlace, Task, TaskResults, run_task, store
 
 # What is larger stays on the worker: the plan needs the result, and a reader the analysis.
 _MOST_BYTES = 64 << 20
+Parameters: TypeAlias = dict[str, str | int]
 # Of a SLURM job, unless the caller asks for something else.
-DEFAULTS: dict[str, str | int] = {"timeout_min": 60, "nodes": 1, "tasks_per_node": 1}
+DEFAULTS: Parameters = {"timeout_min": 60, "nodes": 1, "tasks_per_node": 1}
 
 
 def on_dask(address: str) -> SweepPlace:
@@ -33,7 +35,7 @@ def on_dask(address: str) -> SweepPlace:
             "Dask requires the package 'distributed'.", hint="pip install 'rooflines[dask]'"
         ) from None
 
-    def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
+    def place(tasks: Sequence[Task], progress: Progress) -> TaskResults:
         try:
             client = Client(address, timeout="10s")
         except (OSError, ValueError) as error:
@@ -46,7 +48,7 @@ def on_dask(address: str) -> SweepPlace:
     return place
 
 
-def _spread(client: Any, waiting: list[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
+def _spread(client: Any, waiting: list[Task], progress: Progress) -> TaskResults:
     """Keep one task running on every machine: measurements on one machine would disturb each other."""
     from distributed import as_completed
 
@@ -99,7 +101,7 @@ def run_remotely(encoded: bytes) -> tuple[bytes, dict[str, bytes]]:
         return msgspec.json.encode(result), files
 
 
-def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | None = None) -> SweepPlace:
+def on_slurm(folder: Path, parameters: Parameters, cluster: str | None = None) -> SweepPlace:
     """Return a place that submits tasks as a job array with ``parameters`` (those of submitit:
     ``slurm_partition``, ``timeout_min``).
 
@@ -114,7 +116,7 @@ def on_slurm(folder: Path, parameters: Mapping[str, str | int], cluster: str | N
             "SLURM requires the package 'submitit'.", hint="pip install 'rooflines[slurm]'"
         ) from None
 
-    def place(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
+    def place(tasks: Sequence[Task], progress: Progress) -> TaskResults:
         try:
             executor = submitit.AutoExecutor(folder=folder, cluster=cluster or "slurm")
             executor.update_parameters(**{**DEFAULTS, **parameters})
@@ -156,10 +158,10 @@ def run_in_job(encoded: bytes) -> bytes:
     return msgspec.json.encode(result)
 
 
-def parameters(text: str) -> dict[str, str | int]:
+def parameters(text: str) -> Parameters:
     """Return the parameters in ``key=value,key=value``; raises UsageError for anything else."""
-    found: dict[str, str | int] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
+    found: Parameters = {}
+    for part in split_list(text):
         key, equals, value = part.partition("=")
         if not equals:
             raise UsageError(

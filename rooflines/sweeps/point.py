@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ from rooflines.sweeps.records import PointResult, SweepPoint
 from rooflines.sweeps.worker import WorkerChannel
 
 RUN_FOLDER = "run"
+_Values: TypeAlias = dict[str, float | None]
 
 
 def run_point(options: dict[str, Any], directory: Path, channel: WorkerChannel) -> PointResult:
@@ -71,7 +72,7 @@ def of_run(analysis: Analysis, point: SweepPoint, number: int) -> PointResult:
         analysis.environment,
         analysis.bound_breakdown or {},
     )
-    values: dict[str, float | None] = {}
+    values: _Values = {}
     if steps is not None:
         values |= {
             "step_s": steps.median_s,
@@ -139,7 +140,7 @@ def _of_training(training: Training, point: SweepPoint, number: int) -> PointRes
     later = [epoch for one in training.results for epoch in one.epochs[1:]] or epochs
     total = sum(epoch.epoch_s for epoch in later)
     # Labels of synthetic images mean nothing.
-    values: dict[str, float | None] = {
+    values: _Values = {
         "epochs": len(epochs),
         "accuracy": training.accuracy if training.data.real else None,
         "epoch_s": training.epoch_s,
@@ -170,7 +171,7 @@ def _of_training(training: Training, point: SweepPoint, number: int) -> PointRes
     )
 
 
-def _known(values: dict[str, float | None]) -> dict[str, float]:
+def _known(values: _Values) -> dict[str, float]:
     return {
         name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)
     }

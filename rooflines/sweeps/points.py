@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,10 +17,12 @@ from rooflines.arguments import arg
 from rooflines.errors import DataError, UsageError
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.profiler.directory import file_stem
-from rooflines.profiler.options import OptionValue, PointOptions
+from rooflines.profiler.options import OptionValue, OptionValues, PointOptions
 from rooflines.profiler.training.options import TrainOptions
 from rooflines.sweeps.records import Kind, SweepPoint
 
+# What a point runs, and its options.
+Setting: TypeAlias = tuple[Kind, OptionValues]
 RECORDS: dict[Kind, type[PointOptions]] = {"profile": ProfileOptions, "train": TrainOptions}
 # Options of one run that are those of the whole sweep here.
 NOT_SWEPT = ("output", "formats", "progress", "to_end", "trace")
@@ -123,7 +125,7 @@ def options_of(kind: Kind, options: Mapping[str, OptionValue]) -> Any:
 
 def point_grid(
     options: Mapping[str, OptionValue | Sequence[OptionValue]], kind: Kind = "profile"
-) -> list[dict[str, OptionValue]]:
+) -> list[OptionValues]:
     """Return every combination of the values in ``options``: lists are crossed, in their order, the last one
     fastest."""
     known = {"model", *swept_options(kind)}
@@ -137,20 +139,18 @@ def point_grid(
 
 def crossed_options(
     options: Mapping[str, OptionValue | Sequence[OptionValue]],
-) -> list[dict[str, OptionValue]]:
+) -> list[OptionValues]:
     """Return every combination of the values in ``options``, whose names are not checked."""
     lists = [value if isinstance(value, list | tuple) else [value] for value in options.values()]
     return [dict(zip(options, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def make_points(
-    settings: Iterable[tuple[Kind, dict[str, OptionValue]]], function: str = ""
-) -> tuple[SweepPoint, ...]:
+def make_points(settings: Iterable[Setting], function: str = "") -> tuple[SweepPoint, ...]:
     """Return the points of ``settings``, each once, labeled by what differs between them.
 
     Raises UsageError for a setting that no machine can run; another ``function`` checks its options itself.
     """
-    unique: dict[str, tuple[Kind, dict[str, OptionValue]]] = {}
+    unique: dict[str, Setting] = {}
     for kind, options in settings:
         if not function:
             if "model" not in options:
@@ -237,12 +237,10 @@ def read_file(path: Path) -> SweepFile:
         raise DataError(f"{str(path)!r} is not a sweep: {error}.", hint="See docs/sweeps.md.") from None
 
 
-def settings_of(
-    file: SweepFile, given: Mapping[str, list[OptionValue]]
-) -> list[tuple[Kind, dict[str, OptionValue]]]:
+def settings_of(file: SweepFile, given: Mapping[str, list[OptionValue]]) -> list[Setting]:
     """Return the settings of ``file`` with the options ``given`` on the command line, which replace those of
     the file."""
-    settings: list[tuple[Kind, dict[str, OptionValue]]] = []
+    settings: list[Setting] = []
     for table in file.points or [{}]:
         kind: Kind = table.get("kind", file.kind)
         own = {name: value for name, value in table.items() if name != "kind"}

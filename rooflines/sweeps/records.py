@@ -42,9 +42,9 @@ class PointResult(msgspec.Struct, frozen=True, kw_only=True):
     point: str
     round: int
     #: Values with the unit in their name.
-    values: dict[str, float] = msgspec.field(default_factory=dict)
+    values: dict[str, float] = {}
     #: Words: the device, what limits the step.
-    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    facts: dict[str, str] = {}
     #: The directory of the run, relative to that of the result.
     run: str | None = None
     #: Why the round failed.
@@ -77,8 +77,8 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
 
     point: SweepPoint
     rounds: int
-    estimates: dict[str, MeasuredValue] = msgspec.field(default_factory=dict)
-    facts: dict[str, str] = msgspec.field(default_factory=dict)
+    estimates: dict[str, MeasuredValue] = {}
+    facts: dict[str, str] = {}
     run: str | None = None
     reason: str | None = None
     notes: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ import msgspec
 
 from rooflines.arguments import arg
 from rooflines.errors import RunError, UsageError
+from rooflines.profiler.options import split_list
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.uncertainty import half_width
 from rooflines.serial import read_json
@@ -329,7 +330,7 @@ OBJECTIVES = {
 def read_objectives(text: str, kind: Kind) -> tuple[Objective, ...]:
     """Return the objectives in ``text``, separated by commas; raises UsageError for one that a run of this
     ``kind`` does not have."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    names = tuple(dict.fromkeys(split_list(text)))
     if not names:
         raise UsageError(f"{arg('objective')} is empty.", hint=f"Choose from {', '.join(OBJECTIVES)}.")
     for name in names:

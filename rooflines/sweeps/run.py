@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.errors import (
@@ -20,7 +21,13 @@ from rooflines.errors import (
     writing,
 )
 from rooflines.pipeline.command import default_command
-from rooflines.profiler.directory import check_directory, create_directory, default_directory, read_facts
+from rooflines.profiler.directory import (
+    check_directory,
+    create_directory,
+    default_directory,
+    read_facts,
+    timestamp,
+)
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.serial import write_json
 from rooflines.sweeps.process import JobError, run_job
@@ -64,8 +71,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# Where tasks run: yields the result of each as it ends, in any order.
-SweepPlace = Callable[[Sequence[Task], Progress], Iterator[tuple[Task, PointResult]]]
+# The result of each task as it ends, in any order.
+TaskResults: TypeAlias = Iterator[tuple[Task, PointResult]]
+# Where tasks run.
+SweepPlace: TypeAlias = Callable[[Sequence[Task], Progress], TaskResults]
 
 
 def run_sweep(
@@ -92,7 +101,7 @@ def run_sweep(
         directory,
         Sweep(
             name=name,
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            created=timestamp(),
             command=default_command(),
             repeats=repeats,
             points=points,
@@ -135,7 +144,7 @@ def in_rounds(sweep: Sweep, directory: Path) -> Iterator[Task]:
                 yield Task(point=point, round=number, directory=where, folder=str(Path.cwd()))
 
 
-def here(tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[Task, PointResult]]:
+def here(tasks: Sequence[Task], progress: Progress) -> TaskResults:
     """Run ``tasks`` one after the other on this machine."""
     failed: set[str] = set()
     for number, task in enumerate(tasks, 1):
@@ -173,10 +182,10 @@ def run_task(
     try:
         run_job(task.job(place), progress, found=so_far, log=place / LOG_FILE)
     except JobError as error:
-        return msgspec.structs.replace(last, reason=str(error))
+        return replace(last, reason=str(error))
     except KeyboardInterrupt:
         if last.values:
-            store(task, msgspec.structs.replace(last, reason=INTERRUPTED))
+            store(task, replace(last, reason=INTERRUPTED))
         raise
     return last
 
@@ -193,19 +202,19 @@ def write_record(path: Path, record: object) -> None:
         write_json(path, record)
 
 
-class Titled:
+class Titled(NamedTuple):
     """A progress whose stages begin with a title."""
 
-    def __init__(self, progress: Progress, title: str) -> None:
-        self._progress, self._title = progress, title
+    progress: Progress
+    title: str
 
     def stage(self, name: str, total: int | None) -> None:
         """Begin a stage of ``total`` steps."""
-        self._progress.stage(f"{self._title}: {name}", total)
+        self.progress.stage(f"{self.title}: {name}", total)
 
     def advance(self) -> None:
         """Count one step."""
-        self._progress.advance()
+        self.progress.advance()
 
 
 def load_sweep(directory: Path) -> Sweep:
@@ -240,7 +249,7 @@ def _plan(directory: Path, new: Sweep) -> Sweep:
                 f"{str(directory)!r} holds a sweep with other points.",
                 hint=f"Choose another {arg('output')}.",
             )
-        new = msgspec.structs.replace(
+        new = replace(
             new,
             created=old.created,
             repeats=max(old.repeats, new.repeats),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
-from rooflines.profiler.options import OptionValue
+from rooflines.profiler.options import OptionValue, OptionValues
 from rooflines.sweeps.points import RECORDS, crossed_options, parse_range, parse_values
 from rooflines.sweeps.records import Kind
 from rooflines.units import significant
@@ -91,7 +91,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     """What a search varies, and the options that have one value."""
 
     kind: Kind
-    fixed: dict[str, OptionValue]
+    fixed: OptionValues
     dimensions: tuple[Dimension, ...]
 
     def default(self, name: str) -> OptionValue | None:
@@ -101,7 +101,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         found: OptionValue | None = getattr(RECORDS[self.kind], name)
         return found
 
-    def options(self, setting: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    def options(self, setting: Mapping[str, OptionValue]) -> OptionValues:
         """Return the options of a run with the dimensions of ``setting``, without those that are the default
         anyway."""
         models = {"model": self.default("model")} if "model" not in self.fixed else {}
@@ -110,26 +110,29 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         }
         return {**models, **self.fixed, **chosen}  # type: ignore[dict-item]
 
-    def default_setting(self) -> dict[str, OptionValue]:
+    def default_setting(self) -> OptionValues:
         """Return the default of every dimension that contains it."""
-        found = {
-            one.name: self.default(one.name)
-            for one in self.dimensions
-            if one.parameter(self.default(one.name)) is not None
+        defaults = ((one, self.default(one.name)) for one in self.dimensions)
+        return {
+            one.name: value
+            for one, value in defaults
+            if value is not None and one.parameter(value) is not None
         }
-        return {name: value for name, value in found.items() if value is not None}
 
-    def settings(self, most: int) -> tuple[dict[str, OptionValue], ...] | None:
+    def settings(self, most: int) -> tuple[OptionValues, ...] | None:
         """Return every setting of the space; None where there are more than ``most``."""
         lists = {one.name: values for one in self.dimensions if (values := one.every()) is not None}
         if len(lists) < len(self.dimensions) or math.prod(map(len, lists.values())) > most:
             return None
         return tuple(crossed_options({name: tuple(values) for name, values in lists.items()}))
 
-    def parameters(self, setting: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    def parameters(self, setting: Mapping[str, OptionValue]) -> OptionValues:
         """Return ``setting`` as parameters of Optuna."""
-        found = {one.name: one.parameter(setting[one.name]) for one in self.dimensions if one.name in setting}
-        return {name: value for name, value in found.items() if value is not None}
+        return {
+            one.name: value
+            for one in self.dimensions
+            if (value := one.parameter(setting.get(one.name))) is not None
+        }
 
 
 def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> Space:
@@ -138,7 +141,7 @@ def read_space(models: Sequence[str], lists: Mapping[str, str], kind: Kind) -> S
 
     A range of batch sizes has the powers of two in it. Raises UsageError where nothing varies.
     """
-    fixed: dict[str, OptionValue] = {}
+    fixed: OptionValues = {}
     dimensions = []
     found: dict[str, Sequence[OptionValue]] = {"model": models}
     for name, text in lists.items():

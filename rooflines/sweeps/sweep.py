@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from rooflines.errors import writing
-from rooflines.pipeline.reporting import write_reports
+from rooflines.pipeline.reporting import Written, write_reports
 from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress
 from rooflines.reports.document import Measured, Page
@@ -64,7 +64,7 @@ def sweep(
 
 def write_sweep(
     sweep: Sweep, directory: Path, formats: Sequence[str], *, progress: Progress | None = None
-) -> tuple[Page, dict[str, Path]]:
+) -> tuple[Page, Written]:
     """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by
     format."""
     found = sweep_rows(directory, sweep)
@@ -74,7 +74,7 @@ def write_sweep(
 
 def write_tuning(
     tuning: Tuning, directory: Path, formats: Sequence[str], progress: Progress | None = None
-) -> tuple[Page, dict[str, Path]]:
+) -> tuple[Page, Written]:
     """Write the table of trials and the page of a search in ``directory``; returns the page and what was
     written, by format."""
     made = tune_page(tuning)
@@ -88,7 +88,7 @@ def _write(
     directory: Path,
     formats: Sequence[str],
     progress: Progress | None,
-) -> dict[str, Path]:
+) -> Written:
     """Write the rows of ``table``, then ``page``, and for TensorBoard a run for each of ``settings``."""
     with writing(f"write the results in {str(directory)!r}", "Check that the disk is not full."):
         write_sweep_table(table, directory)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec.structs import asdict, replace
 
@@ -13,7 +13,7 @@ from rooflines.arguments import arg
 from rooflines.errors import Interrupted, UsageError
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.pipeline.command import default_command
-from rooflines.profiler.directory import default_directory
+from rooflines.profiler.directory import default_directory, timestamp
 from rooflines.profiler.options import OptionValue
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.records import ResultError, Run
@@ -33,6 +33,8 @@ COMBINATION = "combination"
 _CEILINGS = "ceilings.json"
 # The kinds whose prediction asks what new memory costs.
 _WITH_PAGES = ("allocator", "precision")
+# The results of the run as it was and of the changed one, by round.
+_Rounds: TypeAlias = Sequence[tuple[PointResult | None, PointResult | None]]
 # What runs a round of a script.
 _SCRIPT_POINT = "rooflines.sweeps.script_point:run_script_point"
 
@@ -138,14 +140,14 @@ def try_changes(
         interrupted = error
         trials = trials or _trials(chosen, _points(chosen, settings, function), directory)
     # What disturbed the runs of the first round, which are analyzed.
-    first = [
-        one
+    others = [
+        one.values.get("others_cores")
         for (_, number), one in read_results(directory, load_sweep(directory)).items()
         if number == 0 and one.values
     ]
-    shared = shared_by([one.values.get("others_cores") for one in first], "runs of the first round")
+    shared = shared_by(others, "runs of the first round")
     made = Trials(
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        created=timestamp(),
         command=default_command(),
         directory=str(directory),
         machine=run.facts.environment.device_name,
@@ -191,17 +193,20 @@ def _points(
     chosen: Sequence[Trial], settings: Mapping[str, OptionValue], function: str
 ) -> tuple[SweepPoint, ...]:
     """The run as it was, and each change of it."""
-    return tuple(
-        SweepPoint(
-            id=point_id(change.label, hash_of([sorted(options.items()), sorted(change.environment.items())])),
-            label=change.label,
-            function=function,
-            options=options,
-            environment=change.environment,
+    points = []
+    for change in (Change(kind="", label="as it was"), *(trial.change for trial in chosen)):
+        options = {**settings, **change.options}
+        hashed = hash_of([sorted(options.items()), sorted(change.environment.items())])
+        points.append(
+            SweepPoint(
+                id=point_id(change.label, hashed),
+                label=change.label,
+                function=function,
+                options=options,
+                environment=change.environment,
+            )
         )
-        for change in (Change(kind="", label="as it was"), *(trial.change for trial in chosen))
-        for options in ({**settings, **change.options},)
-    )
+    return tuple(points)
 
 
 def _trials(chosen: Sequence[Trial], points: Sequence[SweepPoint], directory: Path) -> tuple[Trial, ...]:
@@ -223,7 +228,7 @@ def _trials(chosen: Sequence[Trial], points: Sequence[SweepPoint], directory: Pa
     )
 
 
-def measured(trial: Trial, rounds: Sequence[tuple[PointResult | None, PointResult | None]]) -> Trial:
+def measured(trial: Trial, rounds: _Rounds) -> Trial:
     """Return ``trial`` with what its ``rounds`` measured, each the results of the run as it was and of the
     changed one."""
     rates = [
@@ -243,17 +248,18 @@ def measured(trial: Trial, rounds: Sequence[tuple[PointResult | None, PointResul
     )
 
 
-def _of_results(rounds: Sequence[tuple[PointResult | None, PointResult | None]]) -> dict[str, float] | None:
+def _of_results(rounds: _Rounds) -> dict[str, float] | None:
     """By how much the first results of a script differ; None where they were not seen."""
     for now, then in rounds:
-        pairs = [
-            (value, then.values[name])
-            for name, value in (now.values.items() if now is not None else ())
-            if name.startswith("result_") and then is not None and name in then.values
+        if now is None or then is None:
+            continue
+        errors = [
+            abs(then.values[name] / value - 1)
+            for name, value in now.values.items()
+            if name.startswith("result_") and name in then.values and value
         ]
-        pairs = [pair for pair in pairs if pair[0]]
-        if pairs:
-            return {"output_error": max(abs(other / value - 1) for value, other in pairs)}
+        if errors:
+            return {"output_error": max(errors)}
     return None
 
 

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, Interrupted, OutputError, RooflinesError, UsageError
 from rooflines.profiler.directory import create_directory, file_stem, read_facts
-from rooflines.profiler.options import OptionValue
+from rooflines.profiler.options import OptionValues
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.read.sources import shown
 from rooflines.roofline.uncertainty import half_width
@@ -79,6 +80,11 @@ class SearchTrial(msgspec.Struct, frozen=True, kw_only=True):
     result: PointResult | None = None
     reason: str | None = None
 
+    @property
+    def values(self) -> dict[str, float]:
+        """The values of its result; none of a trial that is not complete."""
+        return self.result.values if self.result is not None and self.state == "complete" else {}
+
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A search: what it was asked, its trials, and the comparison of the best setting with the default
@@ -99,7 +105,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     status: Literal["running", "complete", "interrupted"] = "running"
     trials: tuple[SearchTrial, ...] = ()
     #: The share of each option in each objective.
-    importance: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
+    importance: dict[str, dict[str, float]] = {}
     compared: tuple[Compared, ...] = ()
 
     @property
@@ -112,7 +118,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The objectives."""
         return tuple(OBJECTIVES[name] for name in self.objectives)
 
-    def point(self, setting: dict[str, OptionValue]) -> SweepPoint:
+    def point(self, setting: OptionValues) -> SweepPoint:
         """Return the point of a setting of the space."""
         options = self.space.options(setting)
         default = self.space.options({})
@@ -126,6 +132,11 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def default(self) -> SweepPoint:
         """The point without the options that vary."""
         return self.point({})
+
+    @property
+    def results(self) -> list[PointResult]:
+        """The results of the trials that have one."""
+        return [trial.result for trial in self.trials if trial.result is not None]
 
     @cached_property
     def rows(self) -> tuple[SweepRow, ...]:
@@ -173,18 +184,14 @@ def run_tuning(
         if best is not None and best.point.id != default.id:
             with _locked(directory, "repeats"):
                 pairs = run_in_turn(best.point, default, tuning.repeats, directory / "repeats", progress)
-            tuning = msgspec.structs.replace(
-                tuning, compared=tuple(compare(goal, pairs) for goal in tuning.goals)
-            )
+            tuning = replace(tuning, compared=tuple(compare(goal, pairs) for goal in tuning.goals))
     except KeyboardInterrupt:
-        write_record(
-            directory / TUNE_FILE, msgspec.structs.replace(_with_trials(tuning, study), status="interrupted")
-        )
+        write_record(directory / TUNE_FILE, replace(_with_trials(tuning, study), status="interrupted"))
         raise Interrupted(
             f"interrupted; the trials so far are in {str(directory)!r}.",
             hint="The same command with this output continues the search.",
         ) from None
-    tuning = msgspec.structs.replace(tuning, status="complete")
+    tuning = replace(tuning, status="complete")
     write_record(directory / TUNE_FILE, tuning)
     return tuning
 
@@ -246,7 +253,7 @@ def _begun(tuning: Tuning, directory: Path) -> Tuning:
                 raise OutputError(
                     f"{str(directory)!r} holds another search.", hint=f"Choose another {arg('output')}."
                 )
-            tuning = msgspec.structs.replace(tuning, created=old.created)
+            tuning = replace(tuning, created=old.created)
         write_record(directory / TUNE_FILE, tuning)
     return tuning
 
@@ -325,7 +332,7 @@ def _with_trials(tuning: Tuning, study: Study) -> Tuning:
         for trial in _live(study)
         if trial.state.name in states and "setting" in trial.user_attrs
     ]
-    return msgspec.structs.replace(tuning, trials=tuple(trials), importance=_importance(tuning, study))
+    return replace(tuning, trials=tuple(trials), importance=_importance(tuning, study))
 
 
 def _result(trial: Any) -> PointResult | None:
@@ -442,8 +449,7 @@ def _objective(
         for one in others
         if one.user_attrs.get("point") == point.id and one.state.name in ("COMPLETE", "FAIL")
     )
-    known = (one for one in alike if one is not None and (one.reason is not None or point.kind == "train"))
-    result = next(known, None)
+    result = next((one for one in alike if one and (one.reason is not None or point.kind == "train")), None)
     if result is None:
         try:
             options_of(point.kind, point.options).check()
@@ -503,19 +509,16 @@ def tasks_in_turn(
     """Return pairs of tasks (tuned, default), every other one to be run in the opposite order; each has its
     own seed for a training."""
     for number in range(1, repeats + 1):
-        tasks = []
-        for point, name in ((tuned, "tuned"), (default, "default")):
-            if point.kind == "train":
-                seed = int(point.options.get("seed", 0)) + number
-                point = msgspec.structs.replace(point, options={**point.options, "seed": seed})
-            tasks.append(
-                Task(
-                    point=point,
-                    round=_UNTRACED,
-                    directory=str(directory / tuned.id / f"pair-{number}" / name),
-                )
-            )
-        yield tasks[0], tasks[1]
+        place = directory / tuned.id / f"pair-{number}"
+        yield _task(tuned, number, place / "tuned"), _task(default, number, place / "default")
+
+
+def _task(point: SweepPoint, number: int, directory: Path) -> Task:
+    """The run of ``point`` in pair ``number``."""
+    if point.kind == "train":
+        seed = int(point.options.get("seed", 0)) + number
+        point = replace(point, options={**point.options, "seed": seed})
+    return Task(point=point, round=_UNTRACED, directory=str(directory))
 
 
 def run_in_turn(
@@ -550,24 +553,16 @@ def compare(objective: Objective, results: Sequence[tuple[PointResult, PointResu
     )
     if len(pairs) < FEWEST:
         return Compared(objective=objective.name, pairs=pairs)
-    sign = 1 if objective.more else -1
-    if objective.fraction:
-        change = _mean([ours - theirs for ours, theirs in pairs])
-        return Compared(
-            objective=objective.name, pairs=pairs, difference=change, beats=_least(change, sign) > 0
-        )
-    logs = _mean([math.log(ours / theirs) for ours, theirs in pairs])
-    ratio = MeasuredValue(
-        value=math.exp(logs.value), low=math.exp(logs.low or 0.0), high=math.exp(logs.high or 0.0)
+    shares = objective.fraction
+    changes = [ours - theirs if shares else math.log(ours / theirs) for ours, theirs in pairs]
+    mean, half = statistics.fmean(changes), half_width(changes)
+    ends = mean, mean - half, mean + half
+    value, low, high = ends if shares else map(math.exp, ends)
+    change = MeasuredValue(value=value, low=low, high=high)
+    return Compared(
+        objective=objective.name,
+        pairs=pairs,
+        ratio=None if shares else change,
+        difference=change if shares else None,
+        beats=(mean if objective.more else -mean) > half,
     )
-    return Compared(objective=objective.name, pairs=pairs, ratio=ratio, beats=_least(logs, sign) > 0)
-
-
-def _mean(values: Sequence[float]) -> MeasuredValue:
-    mean, half = statistics.fmean(values), half_width(values)
-    return MeasuredValue(value=mean, low=mean - half, high=mean + half)
-
-
-def _least(change: MeasuredValue, sign: int) -> float:
-    """The smallest gain in the interval of ``change``."""
-    return min(sign * (change.low or 0.0), sign * (change.high or 0.0))

@@ -26,7 +26,7 @@ from rooflines.reports.document import (
 from rooflines.reports.words.sentences import command_of
 from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.sweeps.page import choices_of
-from rooflines.sweeps.records import MeasuredValue, SweepRow
+from rooflines.sweeps.records import SweepRow
 from rooflines.sweeps.results import OBJECTIVES, Objective
 from rooflines.sweeps.tune import DEFAULT_LABEL, Compared, Tuning
 from rooflines.units import counted, percent, quantity, sentence, significant
@@ -34,7 +34,7 @@ from rooflines.units import counted, percent, quantity, sentence, significant
 
 def page(tuning: Tuning) -> Page:
     """Return the page of ``tuning``."""
-    results = [trial.result for trial in tuning.trials if trial.result is not None]
+    results = tuning.results
     machines = ", ".join(dict.fromkeys(filter(None, (result.facts.get("device_name") for result in results))))
     verdict, *said = sentences(tuning)
     missing = "the search was interrupted; the report covers the trials that ended."
@@ -77,11 +77,9 @@ def sentences(tuning: Tuning) -> list[str]:
     ]
     texts.append(f"Command: {command_of(best.point.kind, best.point.options)}")
     states = [trial.state for trial in tuning.trials]
-    ended = [f"{states.count(name)} {name}" for name in ("failed", "pruned") if name in states]
-    texts.append(
-        f"{counted(len(states), 'trial')} of "
-        f"{counted(len(tuning.rows), 'setting')}{''.join(f', {text}' for text in ended)}."
-    )
+    ended = [f"{counted(len(states), 'trial')} of {counted(len(tuning.rows), 'setting')}"]
+    ended += [f"{states.count(name)} {name}" for name in ("failed", "pruned") if name in states]
+    texts.append(f"{', '.join(ended)}.")
     return texts
 
 
@@ -91,10 +89,10 @@ def _verdict(tuning: Tuning, best: SweepRow) -> str:
     if best.point.id == tuning.default.id:
         return f"No setting beats the default one: it has the best {goal.name} of all trials ({value})."
     if not tuning.compared or tuning.compared[0].beats is None:
-        default = next((row for row in tuning.rows if row.point.id == tuning.default.id), None)
+        failures = (row.reason for row in tuning.rows if row.point.id == tuning.default.id and row.reason)
         why = "it was not compared with the default setting"
-        if default is not None and default.reason is not None:
-            why = f"the default setting failed: {default.reason}"
+        if (reason := next(failures, None)) is not None:
+            why = f"the default setting failed: {reason}"
         return f"Best {goal.name}: {best.point.label} with {value}; {why.rstrip('.')}."
     first = tuning.compared[0]
     if first.beats:
@@ -108,26 +106,15 @@ def _verdict(tuning: Tuning, best: SweepRow) -> str:
 def change_text(compared: Compared) -> str:
     """``3.21 × that of the default (95 % interval 3.05 to 3.38, 5 pairs)``."""
     pairs = counted(len(compared.pairs), "pair")
-    if compared.ratio is not None:
-        return (
-            f"{significant(compared.ratio.value)} × that of the default "
-            f"({_interval(compared.ratio, 1.0)}, {pairs})"
-        )
-    if compared.difference is not None:
-        change = compared.difference.value * 100
-        return (
-            f"{change:+.1f} percentage points from the default "
-            f"({_interval(compared.difference, 100.0)}, {pairs})"
-        )
-    return f"too few pairs to compare ({len(compared.pairs)})"
-
-
-def _interval(estimate: MeasuredValue, factor: float) -> str:
-    low, high = (
-        f"{end * factor:.1f}" if factor > 1 else significant(end)
-        for end in (estimate.low or 0.0, estimate.high or 0.0)
-    )
-    return f"95 % interval {low} to {high}"
+    if (found := compared.ratio) is not None:
+        text = f"{significant(found.value)} × that of the default"
+        ends = [significant(end or 0.0) for end in (found.low, found.high)]
+    elif (found := compared.difference) is not None:
+        text = f"{found.value * 100:+.1f} percentage points from the default"
+        ends = [f"{(end or 0.0) * 100:.1f}" for end in (found.low, found.high)]
+    else:
+        return f"too few pairs to compare ({len(compared.pairs)})"
+    return f"{text} (95 % interval {' to '.join(ends)}, {pairs})"
 
 
 def value_text(goal: Objective, value: float) -> str:
@@ -146,19 +133,13 @@ def _columns(goals: Sequence[Objective]) -> list[Column]:
 
 def _best(tuning: Tuning) -> Section:
     """The best settings, and the command of each."""
-    front = tuning.front
-    if not front:
+    goal, several = tuning.goals[0], len(tuning.goals) > 1
+    shown = tuning.front
+    if not shown:
         return section("best", "Best settings")
-    several = len(tuning.goals) > 1
-    shown = (
-        front
-        if several
-        else sorted(
-            (row for row in tuning.rows if row.reason is None and row.estimates),
-            key=lambda row: row.value(tuning.goals[0].value) or 0.0,
-            reverse=tuning.goals[0].more,
-        )[:5]
-    )
+    if not several:
+        rows = [row for row in tuning.rows if row.reason is None and row.estimates]
+        shown = sorted(rows, key=lambda row: row.value(goal.value) or 0.0, reverse=goal.more)[:5]
     lines = []
     for row in shown:
         values = (row.value(goal.value) for goal in tuning.goals)
@@ -206,9 +187,9 @@ def _history(tuning: Tuning) -> Section:
     blocks: list[Block] = []
     for goal in tuning.goals:
         points = [
-            (trial.number + 1, trial.result.values[goal.value])
+            (trial.number + 1, trial.values[goal.value])
             for trial in tuning.trials
-            if trial.state == "complete" and trial.result is not None and goal.value in trial.result.values
+            if goal.value in trial.values
         ]
         if len(points) < 2:
             continue
@@ -287,14 +268,13 @@ def trials_table(tuning: Tuning) -> Table:
     )
     lines = []
     for trial in tuning.trials:
-        values = trial.result.values if trial.result is not None and trial.state == "complete" else {}
         remark = (trial.reason or "").partition(". ")[0] or ("" if trial.state == "complete" else trial.state)
         if trial.state == "pruned" and trial.result is not None:
             remark = f"pruned after {counted(int(trial.result.values['epochs']), 'epoch')}"
         cells = (
             trial.number + 1,
             trial.point.label,
-            *(values.get(goal.value) for goal in tuning.goals),
+            *(trial.values.get(goal.value) for goal in tuning.goals),
             remark,
         )
         lines.append(Row(cells, muted=trial.state != "complete"))
@@ -323,12 +303,8 @@ def _method(tuning: Tuning) -> Section:
         "that luck in a trial does not count. "
         f"Intervals are Student's t of the {statistic} of the pairs."
     )
-    data = [
-        trial.result.facts["data"]
-        for trial in tuning.trials
-        if trial.result is not None and trial.result.facts.get("data")
-    ]
-    texts += map(sentence, dict.fromkeys(data))
+    data = dict.fromkeys(result.facts["data"] for result in tuning.results if result.facts.get("data"))
+    texts += map(sentence, data)
     command = said([tuning.command], "code", "full")
     return section(
         "method", "Method", Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts), *command

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from weakref import ref
 
 import torch
@@ -26,9 +26,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.calls.signatures import UNWRITTEN, tensors_in
 from rooflines.profiler.hooks.replaced import replaced, when_imported
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 _CACHED = type(functools.lru_cache(lambda: None))
@@ -273,7 +270,7 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._around = contextlib.ExitStack()
         self.parameter_bytes = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Building:
         # trunc_normal_ draws until all values fit, which fake ones never tell: it leaves them as they are.
         self._around.enter_context(
             replaced("_no_grad_trunc_normal_", lambda _: lambda tensor, *_, **__: tensor, torch.nn.init)

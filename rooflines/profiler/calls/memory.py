@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,9 +33,6 @@ from rooflines.profiler.read.extremes import extremes
 from rooflines.profiler.read.records import Int64s
 from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve, StepMemory
 from rooflines.profiler.tree.tree import BACKWARD, DECODE, FORWARD, PHASES, PREFILL
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # The caching allocators hand out multiples of this: kMinBlockSize in CUDACachingAllocator.cpp and
 # XPUCachingAllocator.cpp.
@@ -171,7 +168,7 @@ class _Storages(ModuleWatch, Watcher):
         self._calls = 0
         self._watching = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> _Storages:
         self._watching = True
         self._around.enter_context(
             register_optimizer_step_pre_hook(lambda optimizer, *_: self._found_optimizer(optimizer))

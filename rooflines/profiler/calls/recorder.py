@@ -40,7 +40,6 @@ from rooflines.profiler.calls.signatures import (
     COMPOSITE,
     LIFTS,
     UNWRITTEN,
-    any_nested,
     argument_of,
     device_type,
     has_own_kernel,
@@ -58,8 +57,6 @@ from rooflines.profiler.read.work_ranges import DeclaredWork, active, listening
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, OPTIMIZER, PHASES, Module
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from rooflines.profiler.records import StepMemory
 
 _NOT_RECORDED = frozenset(
@@ -226,7 +223,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func(*args, **kwargs)
             if active() is not None:
                 return func(*args, **kwargs)  # part of the work that was declared
-            if operator.decomposes and not has_own_kernel(func, device_type(args)) and not any_nested(args):
+            if (
+                operator.decomposes
+                and not has_own_kernel(func, device_type(args))
+                # Nested tensors have kernels of their own for operators that PyTorch decomposes for others.
+                and not any(isinstance(value, torch.Tensor) and value.is_nested for value in args)
+            ):
                 self._depth += 1
                 try:
                     with self:
@@ -410,7 +412,7 @@ class StateGuard(ModuleWatch):
         self._undo: list[Callable[[], object]] = []
         self._seen: dict[int, object] = {}  # by ``id``; held, so that no other object gets the same
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> StateGuard:
         # ``torch.func.functional_call`` puts tensors of the step into a module before it calls it: note what
         # was there before.
         swap = stateless._reparametrize_module

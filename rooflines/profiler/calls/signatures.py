@@ -107,11 +107,6 @@ def _stored(tensor: torch.Tensor) -> tuple[int, int] | None:
     return parts[-1].numel(), sum(part.nbytes for part in parts)
 
 
-def any_nested(args: tuple[Any, ...]) -> bool:
-    """Nested tensors have kernels of their own for operators that PyTorch decomposes for all others."""
-    return any(isinstance(value, torch.Tensor) and value.is_nested for value in args)
-
-
 def _has_no_shape(tensor: torch.Tensor) -> bool:
     """Whether its rows are of different lengths, or it is a lazy module's that has not been made yet."""
     return tensor.is_nested or is_lazy(tensor)

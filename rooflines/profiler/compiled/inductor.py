@@ -17,17 +17,14 @@ import operator
 import re
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.profiler.compiled.records import Access, CompiledCode, CompiledKernel, Graph, as_buffer
 from rooflines.profiler.hooks.line_marks import is_of_program, program_line
 from rooflines.profiler.hooks.replaced import replaced, when_imported
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 VARYING = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
 _NO_SYMBOLS = frozenset[Any]()
@@ -309,27 +306,20 @@ class GraphReader:
             if tensor.numel
             else -1
         )
-        whole = Access(number, tensor.distinct, 0, last, adds)
         if not _has_index(dep):
-            return whole
+            return Access(number, tensor.distinct, 0, last, adds)
         sizes = {variable: _integer(size) for variable, size in zip(dep.var_names, dep.size, strict=True)}
         symbols = dep.index.free_symbols
         if dep.is_indirect():  # one element a turn, anywhere
-            return msgspec.structs.replace(whole, elements=min(turns, tensor.distinct), anywhere=True)
+            return Access(number, min(turns, tensor.distinct), 0, last, adds, anywhere=True)
         if symbols - set(sizes):
             raise _Varying
         from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
         loops: Any = {variable: ValueRanges(0, max(size - 1, 0)) for variable, size in sizes.items()}
         bounds: Any = bound_sympy(dep.index, loops)
-        first, last = int(bounds.lower), int(bounds.upper)
-        return Access(
-            number,
-            min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct),
-            max(first, 0),
-            last,
-            adds,
-        )
+        elements = min(math.prod(sizes[symbol] for symbol in symbols), tensor.distinct)
+        return Access(number, elements, max(int(bounds.lower), 0), int(bounds.upper), adds)
 
     def _buffer(self, name: str) -> tuple[int, TensorArg]:
         if name not in self._buffers:
@@ -497,7 +487,7 @@ class InductorWatch:
         self._problems: list[str] = []
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> InductorWatch:
         self._stack.enter_context(when_imported(_CONFIG, self._begin))
         return self
 
@@ -511,10 +501,7 @@ class InductorWatch:
         from torch._dynamo.utils import get_compilation_metrics
 
         return CompiledCode(
-            graphs=tuple(
-                msgspec.structs.replace(graph, prefix=_prefix(ids, names or {}))
-                for graph, ids in self._graphs
-            ),
+            graphs=tuple(replace(graph, prefix=_prefix(ids, names or {})) for graph, ids in self._graphs),
             nodes=tuple(call for _, call in self._nodes.values()),
             lines=tuple(program_line(*line) for line in self._lines),
             # Functions that were compiled to nothing, as those of hooks; torch keeps the figures of the last

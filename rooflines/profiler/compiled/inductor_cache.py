@@ -31,6 +31,9 @@ from rooflines.profiler.read.signature import MISSING, Argument, Signature, Tens
 _ITERATIONS = re.compile(r"([xyz]|r\d*_?)numel\Z")
 _INDEX = re.compile(r"([xyz]|r\d*_?)index\Z")
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+_Tensors: TypeAlias = tuple[TensorArg, ...]
+# The lowest and the highest value.
+_Range: TypeAlias = tuple[int, int]
 _ACCESSES = {"load": False, "store": True, "atomic_add": True}
 
 
@@ -104,64 +107,51 @@ def read_triton(code: str) -> TritonSource | None:
         tree = ast.parse(code)
     except _UNREADABLE:
         return None
-    functions = [
+    functions = (
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and node.name.startswith("triton_")
-    ]
-    function = next(
-        (node for node in functions if any("jit" in ast.dump(mark) for mark in node.decorator_list)), None
+        if any("jit" in ast.dump(mark) for mark in node.decorator_list)
     )
-    if function is None:
+    if (function := next(functions, None)) is None:
         return None
     parameters = tuple(argument.arg for argument in function.args.args if argument.annotation is None)
     iterations, variables, accesses = {}, {}, []
     for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if (
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(number))) if (
                 _ITERATIONS.match(name)
-                and isinstance(node.value, ast.Constant)
-                and isinstance(node.value.value, int)
             ):
-                iterations[name] = node.value.value
-            elif re.match(r"[xyzr]\d", name) and not _INDEX.match(name):
-                variables[name] = ast.unparse(node.value)
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _ACCESSES
-            and node.args
-        ):
-            access = _access(node)
-            if access is None:
+                iterations[name] = number
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                if re.match(r"[xyzr]\d", name) and not _INDEX.match(name):
+                    variables[name] = ast.unparse(value)
+            case ast.Call(func=ast.Attribute(attr="make_block_ptr")):
                 return None
-            accesses.append(access)
-    if any(
-        isinstance(node, ast.Call) and "make_block_ptr" in ast.dump(node.func) for node in ast.walk(function)
-    ):
-        return None
+            case ast.Call(func=ast.Attribute(attr=kind), args=[pointer, *_]) if kind in _ACCESSES:
+                access = _access(kind, pointer)
+                if access is None:
+                    return None
+                accesses.append(access)
     return TritonSource(
         function.name, parameters, tuple(iterations.items()), tuple(variables.items()), tuple(accesses)
     )
 
 
-def _access(call: ast.Call) -> PointerAccess | None:
+def _access(kind: str, pointer: ast.expr) -> PointerAccess | None:
     """``tl.load(in_ptr0 + (x2 + 128 * x3), ...)``."""
-    assert isinstance(call.func, ast.Attribute)
-    pointer: Any = call.args[0]
     index: ast.expr = ast.Constant(0)
-    if isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
-        pointer, index = pointer.left, pointer.right
+    match pointer:
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            pointer, index = left, right
     if not isinstance(pointer, ast.Name):
         return None
     while isinstance(index, ast.Call) and index.args:  # tl.broadcast_to(index, [XBLOCK, R0_BLOCK])
         index = index.args[0]
-    kind = call.func.attr
     return PointerAccess(pointer.id, ast.unparse(index), _ACCESSES[kind], kind == "atomic_add")
 
 
-def _upto(size: int) -> tuple[int, int]:
+def _upto(size: int) -> _Range:
     return 0, max(size - 1, 0)
 
 
@@ -174,7 +164,7 @@ _MONOTONE: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
-def _bounds(node: ast.expr, known: Mapping[str, tuple[int, int]]) -> tuple[int, int] | None:
+def _bounds(node: ast.expr, known: Mapping[str, _Range]) -> _Range | None:
     """The lowest and the highest value of an index; None where it has a name that is not ``known``, or
     another operation."""
     match node:
@@ -242,9 +232,9 @@ class Fragment:
     ``calls`` is None where the shapes of the nodes are not in the comment.
     """
 
-    calls: tuple[tuple[Signature, tuple[TensorArg, ...]], ...] | None
-    inputs: tuple[TensorArg, ...]
-    results: tuple[TensorArg, ...]
+    calls: tuple[tuple[Signature, _Tensors], ...] | None
+    inputs: _Tensors
+    results: _Tensors
 
 
 def read_fragment(comment: list[str]) -> Fragment | None:
@@ -282,9 +272,7 @@ def read_fragment(comment: list[str]) -> Fragment | None:
     )
 
 
-def _signature(
-    target: str, args: str, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]
-) -> Signature:
+def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: _Tensors) -> Signature:
     """``torch.ops.aten.add.Tensor`` with its arguments as a call of ``aten::add``."""
     namespace, name = target.removeprefix("torch.ops.").split(".")[:2]
     try:
@@ -297,7 +285,7 @@ def _signature(
     return Signature(f"{namespace}::{name}", values)
 
 
-def _value(node: ast.expr, tensors: dict[str, TensorArg], made: tuple[TensorArg, ...]) -> Argument:
+def _value(node: ast.expr, tensors: dict[str, TensorArg], made: _Tensors) -> Argument:
     if isinstance(node, ast.Name) and node.id.startswith("T_"):
         name = node.id.removeprefix("T_")
         # A part of several results, such as the mean of ``var_mean``, has no shape of its own; it is
@@ -475,7 +463,7 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
     lines = text.splitlines()
     cpp: dict[str, str] = {}
     for node in tree.body:
-        if isinstance(node, ast.Assign) and (call := _compilation(node)) is not None:
+        if (call := _compilation(node)) is not None:
             name, language, code = call
             source = read_triton(code) if language == "triton" else None
             if source is not None:
@@ -508,20 +496,14 @@ def _read_file(path: Path) -> Iterator[CachedKernel]:
         yield CachedKernel(name, None, fragment)
 
 
-def _compilation(node: ast.Assign) -> tuple[str, str, str] | None:
+def _compilation(node: ast.stmt) -> tuple[str, str, str] | None:
     """The name, the language and the code in ``name = async_compile.triton('name', '''code''', ...)``."""
-    call: Any = node.value
-    if not (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and isinstance(node.targets[0], ast.Name)
-    ):
-        return None
-    if not (isinstance(call.func.value, ast.Name) and call.func.value.id == "async_compile"):
-        return None
-    texts = [
-        argument.value
-        for argument in call.args
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-    ]
-    return (node.targets[0].id, call.func.attr, texts[-1]) if texts else None
+    match node:
+        case ast.Assign(
+            targets=[ast.Name(id=name), *_],
+            value=ast.Call(func=ast.Attribute(value=ast.Name(id="async_compile"), attr=language), args=given),
+        ):
+            values = (argument.value for argument in given if isinstance(argument, ast.Constant))
+            texts = [value for value in values if isinstance(value, str)]
+            return (name, language, texts[-1]) if texts else None
+    return None

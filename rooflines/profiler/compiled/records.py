@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from rooflines.errors import RunError
+from rooflines.profiler.directory import read_facts
 from rooflines.profiler.read.signature import StoredCall, TensorArg
 from rooflines.profiler.records import ProgramLine
-from rooflines.serial import read_json, write_json
+from rooflines.serial import write_json
 
 COMPILED_FILE = "compiled.json"
 COMPILED_SCHEMA = "rooflines.compiled/1"
@@ -114,13 +114,5 @@ def write_compiled(code: CompiledCode, directory: Path) -> str:
 
 def read_compiled(path: Path) -> CompiledCode:
     """The facts in ``path``; raises RunError when they are gone, corrupt, or of another version."""
-    try:
-        code = read_json(path, CompiledCode)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RunError(f"{str(path)!r} cannot be read: {error}.", hint="Record the run again.") from None
-    if code.schema != COMPILED_SCHEMA:
-        raise RunError(
-            f"{str(path)!r} has schema {code.schema!r}; this version reads {COMPILED_SCHEMA!r}.",
-            hint="Record the run again.",
-        )
-    return code
+    what = f"the compiled code in {str(path.parent)!r}"
+    return read_facts(path, CompiledCode, COMPILED_SCHEMA, what=what, again="record the run again")

@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from rooflines.profiler.read.request_marks import Kind, RequestMark, phase_name
+from rooflines.profiler.read.request_marks import Kind, phase_name
 from rooflines.profiler.read.work_ranges import profiler_range
 
 _threads = threading.local()
@@ -24,7 +24,7 @@ def generating(kind: Kind, *, requests: int, tokens: int, keys: int) -> Iterator
     before = current_phase()
     _threads.kind = kind
     try:
-        with profiler_range(phase_name(RequestMark(kind, requests, tokens, keys))):
+        with profiler_range(phase_name(kind, requests, tokens, keys)):
             yield
     finally:
         _threads.kind = before

@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from rooflines.profiler.read.records import Mask
 from rooflines.profiler.samplers.fields import DeviceSample
 
 # A program below this share of a processor is not worth its name, and no more than a few are.
@@ -104,23 +104,21 @@ def is_shared(busy: Sequence[float]) -> bool:
     return max(busy, default=0.0) >= _SOME_CORES
 
 
-def quiet_steps(
-    steps_ns: Sequence[int], queue_ns: Sequence[int], busy: Sequence[float]
-) -> npt.NDArray[np.bool_]:
+def quiet_steps(steps_ns: Sequence[int], queue_ns: Sequence[int], busy: Sequence[float]) -> Mask:
     """Return which steps ran undisturbed; all of them where nothing says otherwise."""
     if len(queue_ns) != len(steps_ns) or not is_shared(busy):
         return np.ones(len(steps_ns), bool)
     return np.array([is_quiet(*step) for step in zip(steps_ns, queue_ns, strict=True)], bool)
 
 
-def quietest(steps_ns: Sequence[int], queue_ns: Sequence[int], fewest: int) -> npt.NDArray[np.bool_]:
+def quietest(steps_ns: Sequence[int], queue_ns: Sequence[int], fewest: int) -> Mask:
     """Return the ``fewest`` steps in which threads waited for a processor for the smallest share."""
     chosen = np.zeros(len(steps_ns), bool)
     chosen[np.argsort(np.divide(queue_ns, steps_ns), kind="stable")[:fewest]] = True
     return chosen
 
 
-def alike_steps(faults: Sequence[int], timed: float, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def alike_steps(faults: Sequence[int], timed: float, chosen: Mask) -> Mask:
     """Return which of the ``chosen`` traced steps resemble the timed ones: the half whose page ``faults`` are
     nearest to their mean.
 

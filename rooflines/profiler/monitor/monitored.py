@@ -15,6 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.arguments import escaped
 from rooflines.profiler.directory import JOURNAL_FILE, journal_facts, read_facts, stored_samples, write_record
@@ -68,7 +69,7 @@ class MonitorFacts(msgspec.Struct, frozen=True, kw_only=True):
     period_s: float
     ending: Ending | None = None
     environment: Environment
-    gpus: dict[str, str] = msgspec.field(default_factory=dict)
+    gpus: dict[str, str] = {}
     counters: tuple[Counter, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -88,7 +89,7 @@ class MonitorFile(MonitorFacts, frozen=True, kw_only=True):
     began_ns: int | None = None
     #: When it ended (epoch).
     ended_ns: int | None = None
-    fields: dict[str, Field] = msgspec.field(default_factory=dict)
+    fields: dict[str, Field] = {}
 
 
 class Monitored(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,16 +111,12 @@ def program_name(command: Sequence[str]) -> str:
     language = interpreter[1]
     for word, following in zip_longest(command[1:], command[2:], fillvalue=""):
         if language == "python" and word == "-m":
-            return f"{name} -m {following}" if _is_one_word(following) else name
+            return f"{name} -m {following}" if len(following.split()) == 1 else name
         if not word.startswith("-"):
-            return f"{name} {Path(word).name}" if Path(word).suffix and _is_one_word(word) else name
+            return f"{name} {Path(word).name}" if Path(word).suffix and len(word.split()) == 1 else name
         if word == "-" or not set(word[1:]) <= set(_FLAGS[language]):
             break
     return name
-
-
-def _is_one_word(text: str) -> bool:
-    return len(text.split()) == 1
 
 
 def save(directory: Path, facts: MonitorFile, samples: Sequence[DeviceSample] | None = None) -> Monitored:
@@ -147,13 +144,13 @@ def load(directory: Path | str) -> Monitored:
         directory / MONITOR_FILE, MonitorFile, MONITOR_SCHEMA, what=what, again="monitor it again"
     )
     stored = stored_samples(directory, what=what)
-    facts = msgspec.structs.replace(facts, **journal_facts(facts, stored, stored.problems))
+    facts = replace(facts, **journal_facts(facts, stored, stored.problems))
     if facts.status == "running":
         cut = (
             "The monitor has not ended: it was killed or is still running. The result covers the "
             "samples so far."
         )
-        facts = msgspec.structs.replace(facts, notes=(cut, *facts.notes))
+        facts = replace(facts, notes=(cut, *facts.notes))
     return Monitored(directory=directory, facts=facts, samples=since(facts.began_ns, stored.samples))
 
 
@@ -165,7 +162,7 @@ def since(began_ns: int | None, samples: Sequence[DeviceSample]) -> tuple[Device
     if began_ns is None:
         return tuple(samples)
     before = {(sample.source, sample.device): sample for sample in samples if sample.time_ns < began_ns}
-    unborn = (msgspec.structs.replace(sample, **dict.fromkeys(_HELD)) for sample in before.values())
+    unborn = (replace(sample, **dict.fromkeys(_HELD)) for sample in before.values())
     return (
         *sorted(unborn, key=lambda sample: sample.time_ns),
         *(sample for sample in samples if sample.time_ns >= began_ns),

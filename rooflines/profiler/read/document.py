@@ -42,52 +42,88 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _BLANK = re.compile(rb"[\s\xef\xbb\xbf]*")
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _SEARCHED = 1 << 16
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _TOO_DEEP = "its JSON is nested too deeply"
 
 
-class Args(msgspec.Struct, gc=False):
+# What recorders call the arguments of events.
+_ARGUMENT_NAMES = {
+    "dims": "Input Dims",
+    "old_dims": "Input dims",
+    "types": "Input type",
+    "strides": "Input Strides",
+    "concrete": "Concrete Inputs",
+    "sequence": "Sequence number",
+    "forward_thread": "Fwd thread id",
+    "old_correlation": "correlation id",
+    "external": "External id",
+    "awaited_stream": "wait_on_stream",
+    "awaited_record": "wait_on_cuda_event_record_corr_id",
+    "registers": "registers per thread",
+    "shared": "shared memory",
+    "occupancy": "est. achieved occupancy %",
+    "warps": "warps per SM",
+    "graph": "graph id",
+    "graph_node": "graph node id",
+    "module": "module_fqn",
+    "size": "Bytes",
+    "device_type": "Device Type",
+    "device_id": "Device Id",
+    "allocated": "Total Allocated",
+    "collective": "Collective name",
+    "elements_in": "In msg nelems",
+    "elements_out": "Out msg nelems",
+    "collective_dtype": "dtype",
+    "group": "Process Group Name",
+    "group_size": "Group size",
+    "group_ranks": "Process Group Ranks",
+    "old": "Trace name",
+}
+
+
+class Args(msgspec.Struct, gc=False, rename=_ARGUMENT_NAMES):
     """The ``args`` of an event, as far as they are used; everything else in them is skipped and never
     kept."""
 
-    dims: _Raw = msgspec.field(default=_Raw(), name="Input Dims")
-    old_dims: _Raw = msgspec.field(default=_Raw(), name="Input dims")
-    types: _Raw = msgspec.field(default=_Raw(), name="Input type")
-    strides: _Raw = msgspec.field(default=_Raw(), name="Input Strides")
-    concrete: _Raw = msgspec.field(default=_Raw(), name="Concrete Inputs")
-    sequence: Any = msgspec.field(default=None, name="Sequence number")
-    forward_thread: Any = msgspec.field(default=None, name="Fwd thread id")
+    dims: _Raw = _Raw()
+    old_dims: _Raw = _Raw()
+    types: _Raw = _Raw()
+    strides: _Raw = _Raw()
+    concrete: _Raw = _Raw()
+    sequence: Any = None
+    forward_thread: Any = None
     correlation: Any = None
-    old_correlation: Any = msgspec.field(default=None, name="correlation id")
-    external: Any = msgspec.field(default=None, name="External id")
+    old_correlation: Any = None
+    external: Any = None
     stream: Any = None
     original_stream: Any = None
-    awaited_stream: Any = msgspec.field(default=None, name="wait_on_stream")
-    awaited_record: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
+    awaited_stream: Any = None
+    awaited_record: Any = None
     device: Any = None
     grid: _Raw = _Raw()
     block: _Raw = _Raw()
-    registers: Any = msgspec.field(default=None, name="registers per thread")
-    shared: Any = msgspec.field(default=None, name="shared memory")
-    occupancy: Any = msgspec.field(default=None, name="est. achieved occupancy %")
-    warps: Any = msgspec.field(default=None, name="warps per SM")
+    registers: Any = None
+    shared: Any = None
+    occupancy: Any = None
+    warps: Any = None
     kernel: Any = None
-    graph: Any = msgspec.field(default=None, name="graph id")
-    graph_node: Any = msgspec.field(default=None, name="graph node id")
+    graph: Any = None
+    graph_node: Any = None
     annotation: Any = None
-    module: Any = msgspec.field(default=None, name="module_fqn")
+    module: Any = None
     autograd_phase: Any = None
-    size: Any = msgspec.field(default=None, name="Bytes")
-    device_type: Any = msgspec.field(default=None, name="Device Type")
-    device_id: Any = msgspec.field(default=None, name="Device Id")
-    allocated: Any = msgspec.field(default=None, name="Total Allocated")
-    collective: Any = msgspec.field(default=None, name="Collective name")
-    elements_in: Any = msgspec.field(default=None, name="In msg nelems")
-    elements_out: Any = msgspec.field(default=None, name="Out msg nelems")
-    collective_dtype: Any = msgspec.field(default=None, name="dtype")
-    group: Any = msgspec.field(default=None, name="Process Group Name")
-    group_size: Any = msgspec.field(default=None, name="Group size")
-    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
-    old: Any = msgspec.field(default=None, name="Trace name")
+    size: Any = None
+    device_type: Any = None
+    device_id: Any = None
+    allocated: Any = None
+    collective: Any = None
+    elements_in: Any = None
+    elements_out: Any = None
+    collective_dtype: Any = None
+    group: Any = None
+    group_size: Any = None
+    group_ranks: Any = None
+    old: Any = None
     name: Any = None
 
 
@@ -200,7 +236,7 @@ class Document:
     def _read_head(self, text: bytes) -> None:
         try:
             self.head = msgspec.json.decode(text, type=Head)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NOT_JSON:
             repaired = self._repaired(text)
             if isinstance(repaired, dict):
                 self.head = msgspec.convert(repaired, type=Head)
@@ -225,7 +261,7 @@ class Document:
             if _are_rounded(rest.events):
                 rest = _EXACT_REST.decode(text)
             events = rest.events
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NOT_JSON:
             repaired = self._repaired(text)
             if not isinstance(repaired, dict) or not isinstance(repaired.get("traceEvents"), list):
                 return self._up_to_the_cut(opening, buffer)
@@ -261,7 +297,7 @@ class Document:
         try:
             events = _EVENTS.decode(whole)
             return _EXACT_EVENTS.decode(whole) if _are_rounded(events) else events
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NOT_JSON:
             repaired = self._repaired(whole)
         return _converted(repaired) if isinstance(repaired, list) else None
 

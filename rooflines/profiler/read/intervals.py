@@ -12,6 +12,7 @@ import numpy as np
 from rooflines.profiler.read.distinct import Int64s, distinct
 
 Intervals = Int64s
+_NONE: Intervals = np.empty((0, 2), np.int64)
 
 
 def union(starts: Int64s, ends: Int64s) -> Intervals:
@@ -20,7 +21,7 @@ def union(starts: Int64s, ends: Int64s) -> Intervals:
     if not keep.all():
         starts, ends = starts[keep], ends[keep]
     if starts.size == 0:
-        return np.empty((0, 2), np.int64)
+        return _NONE
     if (
         starts[1:] < starts[:-1]
     ).any():  # most columns are in order, and copies of them would take most of the time
@@ -110,7 +111,7 @@ def clip(intervals: Intervals, start: int, end: int) -> Intervals:
 
 def merge(*sets: Intervals) -> Intervals:
     """The union of several sets."""
-    every = np.concatenate(sets) if sets else np.empty((0, 2), np.int64)
+    every = np.concatenate((_NONE, *sets))
     return union(every[:, 0], every[:, 1])
 
 
@@ -127,6 +128,6 @@ def subtract(intervals: Intervals, removed: Intervals) -> Intervals:
 def intersect(left: Intervals, right: Intervals) -> Intervals:
     """The part that is in both sets."""
     if left.size == 0 or right.size == 0:
-        return np.empty((0, 2), np.int64)
+        return _NONE
     _, starts, ends = split(left[:, 0], left[:, 1], right)
     return union(starts, ends)

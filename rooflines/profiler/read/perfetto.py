@@ -30,8 +30,12 @@ _CATEGORIES = {
 }
 # What a render stage calls otherwise than Kineto's events.
 _KEYS = {"device id": "device", "stream id": "stream", "context id": "context"}
+# Kinds of names that packets have as numbers.
+_INTERNED = ("event_names", "event_categories", "debug_annotation_names", "gpu_specifications")
 _NANOSECONDS = 1000
-_Edge: TypeAlias = tuple[int, int, dict[str, Any] | None]
+# An event in Kineto's form.
+_Event: TypeAlias = dict[str, Any]
+_Edge: TypeAlias = tuple[int, int, _Event | None]
 
 
 def as_kineto(pieces: Iterable[bytes], origin: str) -> Iterable[bytes]:
@@ -88,15 +92,13 @@ class _Events:
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
         self.used: set[str] = set()
-        self._categories: dict[int, str] = {}
-        self._names: dict[int, str] = {}
-        self._stages: dict[int, str] = {}
-        self._keys: dict[int, str] = {}
+        # what the numbers of each kind stand for
+        self._interned: dict[str, dict[int, str]] = {kind: {} for kind in _INTERNED}
         self._threads: dict[int, tuple[int, int]] = {}
-        self._labels: list[dict[str, Any]] = []
+        self._labels: list[_Event] = []
         # begins and ends of slices in the order of the file: thread, time, and what begins
         self._slices: list[_Edge] = []
-        self._others: list[dict[str, Any]] = []
+        self._others: list[_Event] = []
         self._architectures: dict[int, str] = {}
         self._base_ns: int | None = None
 
@@ -107,11 +109,8 @@ class _Events:
         if self._base_ns is None and packet.timestamp:
             self._base_ns = packet.timestamp
         if packet.HasField("interned_data"):
-            data = packet.interned_data
-            self._names.update((one.iid, one.name) for one in data.event_names)
-            self._categories.update((one.iid, one.name) for one in data.event_categories)
-            self._keys.update((one.iid, one.name) for one in data.debug_annotation_names)
-            self._stages.update((one.iid, one.name) for one in data.gpu_specifications)
+            for kind, names in self._interned.items():
+                names.update((one.iid, one.name) for one in getattr(packet.interned_data, kind))
         if packet.HasField("track_descriptor"):
             self._describe(packet.track_descriptor)
         elif packet.HasField("track_event"):
@@ -140,18 +139,16 @@ class _Events:
             self._slices.append((event.track_uuid, time_ns, None))
             return
         pid, tid = self._threads.get(event.track_uuid, (0, event.track_uuid))
+        names, categories, keys, _ = self._interned.values()
         made = {
             "ph": "X",
-            "cat": self._categories.get(event.category_iids[0], "")
+            "cat": categories.get(event.category_iids[0], "")
             if event.category_iids
             else ",".join(event.categories),
-            "name": self._names.get(event.name_iid, event.name),
+            "name": names.get(event.name_iid, event.name),
             "pid": pid,
             "tid": tid,
-            "args": {
-                self._keys.get(one.name_iid, one.name): _value(one, self._keys)
-                for one in event.debug_annotations
-            },
+            "args": {keys.get(one.name_iid, one.name): _value(one, keys) for one in event.debug_annotations},
         }
         if event.type == _BEGIN:
             self.used.add(made["cat"])
@@ -166,7 +163,7 @@ class _Events:
         if "arch" in extra:
             self._architectures[event.gpu_id] = str(extra.pop("arch"))
         extra = {key: value for key, value in extra.items() if key not in ("process_id", "process_name")}
-        stage = self._stages.get(event.stage_iid, "")
+        stage = self._interned["gpu_specifications"].get(event.stage_iid, "")
         if event.HasField("launch"):
             grid, block = event.launch.grid_size, event.launch.workgroup_size
             extra |= {"grid": [grid.x, grid.y, grid.z], "block": [block.x, block.y, block.z]}
@@ -175,7 +172,7 @@ class _Events:
             {
                 "ph": "X",
                 "cat": _CATEGORIES.get(stage, stage),
-                "name": self._names.get(event.name_iid, stage),
+                "name": self._interned["event_names"].get(event.name_iid, stage),
                 "pid": event.gpu_id,
                 "tid": extra.get("stream", event.hw_queue_iid),
                 "ts": self._microseconds(time_ns),
@@ -195,7 +192,7 @@ class _Events:
                 )
         return found
 
-    def listed(self) -> Iterator[dict[str, Any]]:
+    def listed(self) -> Iterator[_Event]:
         """Every event in Kineto's form."""
         yield from self._labels
         for start_ns, end_ns, event in _closed(self._slices):
@@ -203,7 +200,7 @@ class _Events:
         yield from self._others
 
 
-def _closed(slices: list[_Edge]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _closed(slices: list[_Edge]) -> Iterator[tuple[int, int, _Event]]:
     """The slices with their begins and ends.
 
     PyTorch writes the begins of many slices and then their ends in the same order, not by time: so slices may

@@ -102,9 +102,9 @@ _PHASE = re.compile(
 )
 
 
-def phase_name(mark: RequestMark) -> str:
+def phase_name(kind: Kind, requests: int, tokens: int, keys: int) -> str:
     """The name of the range that marks a phase: ``rooflines.decode: requests=2&tokens=2&keys=130``."""
-    return f"rooflines.{mark.kind}: requests={mark.requests}&tokens={mark.tokens}&keys={mark.keys}"
+    return f"rooflines.{kind}: requests={requests}&tokens={tokens}&keys={keys}"
 
 
 def phase_mark(name: str) -> RequestMark | None:

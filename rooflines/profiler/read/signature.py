@@ -271,8 +271,7 @@ def collective(name: str, kind: Any, elements_in: Any, elements_out: Any, dtype:
         name,
         (
             kind if isinstance(kind, str) else MISSING,
-            elements_in if isinstance(elements_in, int) else MISSING,
-            elements_out if isinstance(elements_out, int) else MISSING,
+            *(number if isinstance(number, int) else MISSING for number in (elements_in, elements_out)),
             COLLECTIVE_DTYPES.get(dtype, MISSING) if isinstance(dtype, str) else MISSING,
         ),
     )
@@ -397,19 +396,18 @@ class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _encoded(value: Argument) -> Any:
-    if isinstance(value, TensorArg):
-        strides = None if value.strides is None else list(value.strides)
-        sparse = {} if value.stored is None else {"stored": list(value.stored)}
-        return {"shape": list(value.shape), "dtype": value.dtype, "strides": strides, **sparse}
-    if isinstance(value, tuple):
-        return [_encoded(item) for item in value]
-    if (
-        value is None
-        or isinstance(value, (bool, int, str))
-        or (isinstance(value, float) and math.isfinite(value))
-    ):
-        return value
-    return {"number": str(value)} if isinstance(value, float) else {}
+    match value:
+        case TensorArg():
+            strides = None if value.strides is None else list(value.strides)
+            sparse = {} if value.stored is None else {"stored": list(value.stored)}
+            return {"shape": list(value.shape), "dtype": value.dtype, "strides": strides, **sparse}
+        case tuple():
+            return list(map(_encoded, value))
+        case None | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"number": str(value)}
+    return {}
 
 
 def _decoded(value: Any) -> Argument:

@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.profiler.distributed import rank_of_program
 from rooflines.profiler.read.sources import shown
@@ -67,7 +68,7 @@ class Child:
         place, workload = Path(order.directory, f"{PREFIX}{os.getpid()}"), order.workload
         script = os.path.basename(sys.argv[0] or "")
         if script.endswith(".py"):
-            workload = msgspec.structs.replace(workload, name=shown(script))
+            workload = replace(workload, name=shown(script))
         self._process = ChildProcess(pid=os.getpid(), name=_name(), began_ns=now_ns())
         self._recording = Recording(place, workload, program_device(order.device), settings=order.settings)
         self._driver = _ChildDriver(self)
@@ -118,7 +119,7 @@ class Child:
     def find_rank(self) -> None:
         """Note the rank once there is one."""
         if self._process.rank is None and (rank := rank_of_program()) is not None:
-            self._process = msgspec.structs.replace(self._process, rank=rank)
+            self._process = replace(self._process, rank=rank)
             self._note()
 
     def _note(self) -> None:

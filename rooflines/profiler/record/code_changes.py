@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from rooflines.profiler.hooks.replaced import replaced
-from rooflines.profiler.options import OptionValue
+from rooflines.profiler.options import OptionValues
+from rooflines.profiler.workloads.inputs import tensors_in
 
 # The variable that holds the changes as JSON.
 VARIABLE = "ROOFLINES_CODE_CHANGES"
@@ -28,7 +29,7 @@ _FIRST = 3
 class CodeChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``profile``, and the file for the first results."""
 
-    options: dict[str, OptionValue]
+    options: OptionValues
     results: str
 
 
@@ -70,7 +71,7 @@ def code_changes() -> Iterator[None]:
 class _Modules:
     """Changes the outermost modules with parameters when they are called for the first time."""
 
-    def __init__(self, options: dict[str, OptionValue], results: list[float]) -> None:
+    def __init__(self, options: OptionValues, results: list[float]) -> None:
         self._options, self._results = options, results
         self._changed: weakref.WeakSet[Any] = weakref.WeakSet()
         self._depth = 0
@@ -110,14 +111,7 @@ def _note(result: Any, results: list[float]) -> None:
     """The norm of the first tensor of a result, while they are few."""
     import torch
 
-    parts = (
-        result.values()
-        if isinstance(result, dict)
-        else result
-        if isinstance(result, (list, tuple))
-        else [result]
-    )
-    found = next((part for part in parts if isinstance(part, torch.Tensor)), None)
+    found = next(tensors_in(result), None)
     if found is not None and len(results) < _FIRST and not torch.compiler.is_compiling():
         results.append(float(found.detach().float().norm()))
 

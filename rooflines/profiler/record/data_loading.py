@@ -17,9 +17,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.errors import first_line
 from rooflines.profiler.distributed import Agreement
@@ -30,9 +30,6 @@ from rooflines.profiler.progress import Progress
 from rooflines.profiler.read.work_ranges import profiler_range
 from rooflines.profiler.record.device import RecordedDevice
 from rooflines.profiler.records import LoaderAlone, Loading
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # The loader alone runs for this long, within these numbers of batches.
 ALONE_S = 2.0
@@ -81,7 +78,7 @@ class LoaderWatch:
         self._last: dict[int, Any] = {}
         self._replaced = contextlib.ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> LoaderWatch:
         from torch.utils.data import DataLoader
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -327,7 +324,7 @@ def may_begin_anew(source: _Source) -> bool:
     generators is put back. An iterable data set may be a stream. What the program wrapped itself may be
     iterated unless it said otherwise.
     """
-    from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
+    from torch.utils.data import DataLoader, IterableDataset
     from torch.utils.data.distributed import DistributedSampler
 
     loader = source.loader
@@ -343,10 +340,7 @@ def may_begin_anew(source: _Source) -> bool:
     return all(
         sampler is None
         or isinstance(sampler, DistributedSampler)
-        or (
-            isinstance(sampler, (Sampler, BatchSampler))
-            and type(sampler).__module__ == "torch.utils.data.sampler"
-        )
+        or type(sampler).__module__ == "torch.utils.data.sampler"
         for sampler in samplers
     )
 
@@ -512,9 +506,7 @@ class DataLoading(LoaderWatch):
     def finish(self) -> None:
         """Complete what was seen with the traced steps."""
         if self.seen.loader:
-            self.seen = msgspec.structs.replace(
-                self.seen, traced_wait_ns=tuple(waited.wait_ns for waited in self._traced)
-            )
+            self.seen = replace(self.seen, traced_wait_ns=tuple(waited.wait_ns for waited in self._traced))
 
     @property
     def samples_of_every_step(self) -> int | None:
@@ -556,7 +548,7 @@ class DataLoading(LoaderWatch):
             self._clock.drop()
             self._notes.append(f"the step could not be repeated on its last batch: {first_line(error)}")
             return
-        self.seen = msgspec.structs.replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
+        self.seen = replace(self.seen, resident_ns=tuple(self._clock.take_ns()[1:]))
 
     # --- the loader alone ---------------------------------------------------------------------------------
 
@@ -578,4 +570,4 @@ class DataLoading(LoaderWatch):
                 alone = run_alone(source, limit_s=ALONE_S)
         except Exception as error:
             self._notes.append(f"the data loader could not be timed alone: {first_line(error)}")
-        self.seen = msgspec.structs.replace(self.seen, alone=alone)
+        self.seen = replace(self.seen, alone=alone)

@@ -17,13 +17,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.replaced import replaced
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # By module of torch: what begins a session, and what ends one.
 _SESSIONS = {
@@ -34,6 +31,8 @@ _SESSIONS = {
         ("_disable_execution_trace_observer",),
     ),
 }
+# The module of torch that it was begun by, and its thread.
+_Session: TypeAlias = tuple[str, int]
 # Tools that sys.monitoring (Python 3.12) has numbers for.
 _TOOLS = 6
 _ours = threading.local()
@@ -70,8 +69,8 @@ class OwnProfilers:
             guard.around(on_export),
         )
         self._process, self._lock = os.getpid(), lock
-        self._sessions: list[tuple[str, int]] = []  # one in another is there twice
-        self._prepared: set[tuple[str, int]] = set()
+        self._sessions: list[_Session] = []  # one in another is there twice
+        self._prepared: set[_Session] = set()
         self._replaced = contextlib.ExitStack()
 
     @property
@@ -79,7 +78,7 @@ class OwnProfilers:
         """Whether a session of the program is prepared or running."""
         return bool(self._sessions)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> OwnProfilers:
         import torch.autograd.profiler
         import torch.autograd.profiler_legacy
         import torch.profiler
@@ -129,7 +128,7 @@ class OwnProfilers:
         finally:
             self._ended((name, threading.get_ident()))
 
-    def _ended(self, session: tuple[str, int]) -> None:
+    def _ended(self, session: _Session) -> None:
         with self._lock:
             if not self._sessions:
                 return

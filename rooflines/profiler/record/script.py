@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.errors import Interrupted, RooflinesError, WorkloadError
 from rooflines.profiler.distributed import Agreement, rank_here
@@ -461,7 +461,7 @@ class ProgramDriver:
         recording.loading.follow(threading.get_ident())
         self._made += 1
         if mode != recording.workload.mode:
-            recording.workload = msgspec.structs.replace(recording.workload, mode=mode)
+            recording.workload = replace(recording.workload, mode=mode)
         recording.passes.served = mode != "training" and (
             threading.current_thread() is not threading.main_thread() or is_listening()
         )
@@ -475,10 +475,8 @@ class ProgramDriver:
 
     def _end(self) -> None:
         recording = self._recording
-        if (
-            self._to_end or threading.current_thread() is not threading.main_thread()
-        ):  # another thread cannot end the program
-            return
+        if self._to_end or threading.current_thread() is not threading.main_thread():
+            return  # another thread cannot end the program
         if not self._is_rank and Agreement().has_peers:  # its children wait for it in every step
             return
         # The script ends here, while its data is still there: what is asked of its loader now, it will not
@@ -528,7 +526,7 @@ class ProgramDriver:
             self._tell_of_threads()
             return
         if self.hooks.makes_optimizers:
-            recording.workload = msgspec.structs.replace(recording.workload, mode="training")
+            recording.workload = replace(recording.workload, mode="training")
         recording.passes.finish()
         if recording.passes.trace is None:
             if self.hooks.calls or self.hooks.makes_optimizers:
@@ -570,8 +568,9 @@ class ProgramDriver:
             what = "optimizers" if hooks.mode == "training" else "models"
             yield f"a step is one turn of {hooks.several} {what}, and ends with the last one"
         if hooks.evaluations:
+            times = {1: "once", 2: "twice"}.get(hooks.evaluations, f"{hooks.evaluations:,} times")
             yield (
-                f"the program evaluated its model {_times(hooks.evaluations)} between the steps "
+                f"the program evaluated its model {times} between the steps "
                 f"({seconds(hooks.evaluating_s)}): "
                 "not part of any step"
             )
@@ -593,8 +592,8 @@ def collect_script(
     recording: Recording,
     *,
     to_end: bool,
-    children: Children | None = None,
-    on_hard_end: Callable[[RooflinesError | None], object] = lambda _: None,
+    children: Children,
+    on_hard_end: Callable[[RooflinesError | None], object],
 ) -> Run:
     """Run ``program`` under ``recording``, and its ``children``.
 
@@ -614,22 +613,21 @@ def collect_script(
     )
 
     def end_hard(how: str) -> None:
-        error: RooflinesError | None = None
         recording.notes.append(f"the program ended with {how}")
         try:
             driver.close(f"{what} ({how})")
-        except RooflinesError as problem:
-            error = problem
-        on_hard_end(error)
+        except RooflinesError as error:
+            on_hard_end(error)
+        else:
+            on_hard_end(None)
 
     def end_elsewhere() -> None:
         if recording.done:  # else the sampler does it
             sys.stderr.write(recording.passes.farewell)
 
-    if children is not None:
-        children.recorder = driver
+    children.recorder = driver
     try:
-        with recording, driver.hooks, children or contextlib.nullcontext(), HardEnds(end_hard, end_elsewhere):
+        with recording, driver.hooks, children, HardEnds(end_hard, end_elsewhere):
             try:
                 program.run(lambda: recording.loading.resident)
             except Enough:
@@ -652,10 +650,10 @@ def collect_script(
             raise Interrupted("interrupted before anything was recorded.") from None
         raise interrupted(recording.directory) from None
     except SystemExit as ending:
-        how = f"exited with {ending.code!r}" if isinstance(ending.code, int) else f"exited: {ending.code}"
-        raise _ended(
-            WorkloadError(f"{what} {how}."), recording, ending.code if isinstance(ending.code, int) else 1
-        ) from ending
+        how, code = f"exited: {ending.code}", 1
+        if isinstance(ending.code, int):
+            how, code = f"exited with {ending.code!r}", ending.code
+        raise _ended(WorkloadError(f"{what} {how}."), recording, code) from ending
     except BaseException as error:
         if isinstance(error, RooflinesError) and error is not theirs:
             raise  # as it is, with its own cause
@@ -683,7 +681,3 @@ def _factory(file: str) -> str | None:
     functions = [one for one in body if isinstance(one, ast.FunctionDef)]
     plain = (one.name for one in functions if len(one.args.args) == len(one.args.defaults))
     return next((name for name in plain if not name.startswith("_") and name != "main"), None)
-
-
-def _times(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")

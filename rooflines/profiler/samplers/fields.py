@@ -9,7 +9,7 @@ are declared in the same form (``Field``).
 from __future__ import annotations
 
 from types import UnionType
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -52,6 +52,9 @@ class Field(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _CHART: tuple[Place, ...] = ("chart",)
 _DIFFERENCE: tuple[Summary, ...] = ("difference",)
+# A reading; None where it is not supported.
+_Figure: TypeAlias = float | None
+_Count: TypeAlias = int | None
 
 
 class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,68 +70,60 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     device: str = "host"
     # power
     #: The device's average over the window that its ``Counter`` names.
-    power_w: Annotated[float | None, Field("power", "W", ("mean", "integral"), shown=_CHART)] = None
+    power_w: Annotated[_Figure, Field("power", "W", ("mean", "integral"), shown=_CHART)] = None
     #: Power of the moment.
-    power_instant_w: Annotated[float | None, Field("power", "W", ("highest", "integral"), shown=_CHART)] = (
+    power_instant_w: Annotated[_Figure, Field("power", "W", ("highest", "integral"), shown=_CHART)] = None
+    power_limit_w: Annotated[_Figure, Field("power limit", "W", ("end",), "power", shown=_CHART)] = None
+    energy_j: Annotated[_Figure, Field("energy", "J", _DIFFERENCE, shown=())] = None
+    # load
+    cpu_utilization: Annotated[_Figure, Field("busy", "1", ("mean",))] = None
+    gpu_utilization: Annotated[_Figure, Field("busy", "1", ("mean",))] = None
+    #: Busy cores: 2.0 is two cores busy.
+    process_cpu_utilization: Annotated[_Figure, Field("busy", "cores", ("mean",), program=True)] = None
+    core_utilization: Annotated[tuple[float, ...] | None, Field("core busy", "1", ("mean",), shown=())] = None
+    gpu_memory_utilization: Annotated[_Figure, Field("memory busy", "1", ("mean",), shown=())] = None
+    process_threads: Annotated[_Count, Field("threads", "", program=True, shown=())] = None
+    process_count: Annotated[_Count, Field("processes", "", program=True, shown=())] = None
+    # memory
+    memory_used_bytes: Annotated[_Count, Field("memory", "B", ("highest",))] = None
+    memory_total_bytes: Annotated[_Count, Field("memory size", "B", ("end",), shown=())] = None
+    process_rss_bytes: Annotated[_Count, Field("memory", "B", ("highest",), program=True)] = None
+    #: What the watched processes hold of the device's memory.
+    process_memory_bytes: Annotated[_Count, Field("memory", "B", ("highest",), program=True)] = None
+    process_uss_bytes: Annotated[
+        _Count, Field("unique memory", "B", ("highest",), program=True, shown=())
+    ] = None
+    process_minor_faults: Annotated[_Count, Field("page faults", "", _DIFFERENCE, program=True, shown=())] = (
         None
     )
-    power_limit_w: Annotated[float | None, Field("power limit", "W", ("end",), "power", shown=_CHART)] = None
-    energy_j: Annotated[float | None, Field("energy", "J", _DIFFERENCE, shown=())] = None
-    # load
-    cpu_utilization: Annotated[float | None, Field("busy", "1", ("mean",))] = None
-    gpu_utilization: Annotated[float | None, Field("busy", "1", ("mean",))] = None
-    #: Busy cores: 2.0 is two cores busy.
-    process_cpu_utilization: Annotated[float | None, Field("busy", "cores", ("mean",), program=True)] = None
-    core_utilization: Annotated[tuple[float, ...] | None, Field("core busy", "1", ("mean",), shown=())] = None
-    gpu_memory_utilization: Annotated[float | None, Field("memory busy", "1", ("mean",), shown=())] = None
-    process_threads: Annotated[int | None, Field("threads", "", program=True, shown=())] = None
-    process_count: Annotated[int | None, Field("processes", "", program=True, shown=())] = None
-    # memory
-    memory_used_bytes: Annotated[int | None, Field("memory", "B", ("highest",))] = None
-    memory_total_bytes: Annotated[int | None, Field("memory size", "B", ("end",), shown=())] = None
-    process_rss_bytes: Annotated[int | None, Field("memory", "B", ("highest",), program=True)] = None
-    #: What the watched processes hold of the device's memory.
-    process_memory_bytes: Annotated[int | None, Field("memory", "B", ("highest",), program=True)] = None
-    process_uss_bytes: Annotated[
-        int | None, Field("unique memory", "B", ("highest",), program=True, shown=())
-    ] = None
-    process_minor_faults: Annotated[
-        int | None, Field("page faults", "", _DIFFERENCE, program=True, shown=())
-    ] = None
     process_major_faults: Annotated[
-        int | None, Field("page faults from disk", "", _DIFFERENCE, program=True, shown=())
+        _Count, Field("page faults from disk", "", _DIFFERENCE, program=True, shown=())
     ] = None
     # temperature
-    temperature_c: Annotated[float | None, Field("temperature", "°C", ("highest",))] = None
-    memory_temperature_c: Annotated[
-        float | None, Field("memory temperature", "°C", ("highest",), shown=())
-    ] = None
+    temperature_c: Annotated[_Figure, Field("temperature", "°C", ("highest",))] = None
+    memory_temperature_c: Annotated[_Figure, Field("memory temperature", "°C", ("highest",), shown=())] = None
     # clocks
-    cpu_frequency_hz: Annotated[float | None, Field("clock", "Hz", ("median", "lowest"))] = None
-    sm_clock_hz: Annotated[float | None, Field("clock", "Hz", ("median", "lowest"))] = None
-    memory_clock_hz: Annotated[float | None, Field("memory clock", "Hz", ("median", "lowest"), shown=())] = (
-        None
-    )
+    cpu_frequency_hz: Annotated[_Figure, Field("clock", "Hz", ("median", "lowest"))] = None
+    sm_clock_hz: Annotated[_Figure, Field("clock", "Hz", ("median", "lowest"))] = None
+    memory_clock_hz: Annotated[_Figure, Field("memory clock", "Hz", ("median", "lowest"), shown=())] = None
     #: Names of what holds the clocks down, separated by commas; empty when nothing does.
     throttle_reasons: Annotated[str | None, Field("throttled", "1", ("mean",), shown=())] = None
     # traffic
     process_read_bytes: Annotated[
-        int | None, Field("read from disk", "B", _DIFFERENCE, program=True, shown=())
+        _Count, Field("read from disk", "B", _DIFFERENCE, program=True, shown=())
     ] = None
     process_written_bytes: Annotated[
-        int | None, Field("written to disk", "B", _DIFFERENCE, program=True, shown=())
+        _Count, Field("written to disk", "B", _DIFFERENCE, program=True, shown=())
     ] = None
-    pcie_tx_bytes_per_s: Annotated[float | None, Field("PCIe out", "B/s", shown=())] = None
-    pcie_rx_bytes_per_s: Annotated[float | None, Field("PCIe in", "B/s", shown=())] = None
-    nvlink_tx_bytes: Annotated[int | None, Field("NVLink out", "B", _DIFFERENCE, shown=())] = None
-    nvlink_rx_bytes: Annotated[int | None, Field("NVLink in", "B", _DIFFERENCE, shown=())] = None
+    pcie_tx_bytes_per_s: Annotated[_Figure, Field("PCIe out", "B/s", shown=())] = None
+    pcie_rx_bytes_per_s: Annotated[_Figure, Field("PCIe in", "B/s", shown=())] = None
+    nvlink_tx_bytes: Annotated[_Count, Field("NVLink out", "B", _DIFFERENCE, shown=())] = None
+    nvlink_rx_bytes: Annotated[_Count, Field("NVLink in", "B", _DIFFERENCE, shown=())] = None
     # memory errors
-    ecc_corrected: Annotated[int | None, Field("corrected memory errors", "", _DIFFERENCE, shown=())] = None
-    ecc_uncorrected: Annotated[int | None, Field("uncorrected memory errors", "", _DIFFERENCE, shown=())] = (
-        None
-    )
+    ecc_corrected: Annotated[_Count, Field("corrected memory errors", "", _DIFFERENCE, shown=())] = None
+    ecc_uncorrected: Annotated[_Count, Field("uncorrected memory errors", "", _DIFFERENCE, shown=())] = None
     #: The fields that another package's sampler declares, by their keys.
-    more: dict[str, float | None] = msgspec.field(default_factory=dict)
+    more: dict[str, float | None] = {}
 
     def columns(self) -> dict[str, Any]:
         """Every field by its key, declared ones among them, as a row of a table has them."""

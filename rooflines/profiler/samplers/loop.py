@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from rooflines.errors import DeviceError
@@ -42,6 +43,7 @@ LOOK_EVERY_S = 1.0
 GAP_S, GAP_PERIODS = 2.0, 10
 
 
+@dataclass
 class SamplingLoop:
     """Reads ``samplers`` into ``file`` until there is an order in ``stop`` or ``watched`` says that there is
     nothing left to watch.
@@ -51,27 +53,20 @@ class SamplingLoop:
     at most ``share`` of a core. ``run`` raises OSError when the file cannot be written.
     """
 
-    def __init__(
-        self,
-        samplers: Sequence[Sampler],
-        file: BinaryIO,
-        *,
-        watched: Callable[[], bool],
-        period_s: float,
-        stop: StopRequests,
-        share: float = BUSIEST_SHARE,
-    ) -> None:
-        self._file = file
-        self._watched = watched
-        self._period_s = period_s
-        self._share = share
-        self._stop = stop
+    samplers: Sequence[Sampler]
+    file: BinaryIO
+    watched: Callable[[], bool]
+    period_s: float
+    stop: StopRequests
+    share: float = BUSIEST_SHARE
+
+    def __post_init__(self) -> None:
         self._writing = threading.Lock()
         self._begin = threading.Event()
         self._end = threading.Event()
         self._ready: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._serve, args=(sampler,), daemon=True) for sampler in samplers
+            threading.Thread(target=self._serve, args=(sampler,), daemon=True) for sampler in self.samplers
         ]
 
     def run(self) -> None:
@@ -85,9 +80,9 @@ class SamplingLoop:
         self._write(JournalEntry(started=True))
         self._begin.set()
         failure = None
-        while self._watched():
+        while self.watched():
             try:
-                failure = self._stop.get(timeout=LOOK_EVERY_S)
+                failure = self.stop.get(timeout=LOOK_EVERY_S)
             except queue.Empty:
                 continue
             break
@@ -123,10 +118,10 @@ class SamplingLoop:
             sampler.close()
 
     def _read_on(self, sampler: Sampler) -> None:
-        period_s = max(self._period_s, sampler.period_s)
+        period_s = max(self.period_s, sampler.period_s)
         due = began = time.monotonic()
         gap_s = 0.0
-        cost_s = period_s * self._share  # the most that does not yet lengthen the period
+        cost_s = period_s * self.share  # the most that does not yet lengthen the period
         ended = False
         while True:
             before_s = time.thread_time()
@@ -137,7 +132,7 @@ class SamplingLoop:
             # The last reading follows the order to end, so that the samples lie around what was watched.
             if ended:
                 break
-            step_s = max(period_s, cost_s / self._share)
+            step_s = max(period_s, cost_s / self.share)
             now = time.monotonic()
             due += step_s * max(1, -(-(now - due) // step_s))
             ended = self._end.wait(due - now)
@@ -150,8 +145,8 @@ class SamplingLoop:
         """Write one line; when that fails there is nothing more to do here, for anyone."""
         try:
             with self._writing:
-                if not self._file.closed:
-                    write_entry(self._file, entry)
+                if not self.file.closed:
+                    write_entry(self.file, entry)
         except OSError as error:
             self._end.set()
-            self._stop.put(error)
+            self.stop.put(error)

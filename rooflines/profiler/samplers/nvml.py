@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from rooflines.device_specs.nvml import (
     averages_power,
@@ -64,6 +64,7 @@ _SLICE = (
     "{} is a slice of a GPU (MIG): NVML has its memory, and power, clocks and utilization of whole GPUs only."
 )
 
+_Numbers: TypeAlias = dict[str, float | int]
 Pids = Callable[[], Collection[int]]
 # A function of pynvml after its handle: its name, and its further arguments, the names of constants.
 Question = tuple[str, ...]
@@ -204,7 +205,7 @@ class NvmlSampler(Sampler):
         self._processes_listed = self._processes_listed or bool(sizes)
         return sum(sizes) if self._processes_listed and None not in sizes else None
 
-    def _counted(self) -> dict[str, float | int]:
+    def _counted(self) -> _Numbers:
         """Permanent counters and sensors in the units of a sample."""
         numbers = self._numbers({*_PER_UNIT, *_FIELD_VALUES})
         numbers |= {
@@ -212,20 +213,16 @@ class NvmlSampler(Sampler):
         }
         return numbers | {field: int(numbers[field]) << 10 for field in _TRAFFIC if field in numbers}
 
-    def _numbers(self, wanted: Collection[str]) -> dict[str, float | int]:
+    def _numbers(self, wanted: Collection[str]) -> _Numbers:
         """Those of the ``wanted`` fields that change fast and those that come with them, as NVML counts
         them."""
         gpu = self._gpu
         numbers: dict[str, Any] = {}
         if "energy_j" in wanted:
             numbers["energy_j"] = gpu.ask("energy", ("nvmlDeviceGetTotalEnergyConsumption",))
-        fields = {name: field for name, field in _FIELD_VALUES.items() if name in wanted}
-        answers = gpu.fields(
-            {words: (getattr(gpu.nvml, constant), scope) for words, constant, scope in fields.values()}
-        )
-        numbers |= {name: answers.get(words) for name, (words, _, _) in fields.items()}
-        self._averages = self._averages or numbers.get("power_w") is not None
-        if "power_w" in wanted and numbers["power_w"] is None:
+        numbers |= gpu.fields(name for name in _FIELD_VALUES if name in wanted)
+        self._averages = self._averages or "power_w" in numbers
+        if "power_w" in wanted and "power_w" not in numbers:
             # GA100 and what came before it have no average, but this; so have drivers from before there were
             # fields for power.
             numbers["power_w"] = gpu.ask("power", ("nvmlDeviceGetPowerUsage",))
@@ -328,27 +325,29 @@ class _Gpu:
             self._denied.setdefault(str(denied), []).append(subject)
         return None
 
-    def fields(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, float | int]:
-        """The numbers of those of the ``wanted`` fields (with their scope) that this device has, in NVML's
-        units, by one call."""
-        asked = {subject: field for subject, field in wanted.items() if subject not in self._refused}
+    def fields(self, wanted: Iterable[str]) -> _Numbers:
+        """The numbers of those of the ``wanted`` fields (of ``_FIELD_VALUES``) that this device has, in
+        NVML's units, by one call."""
+        asked = [name for name in wanted if name not in self._refused]
         if not asked or "field values 0" in self._refused:
             return {}
+        constants = (_FIELD_VALUES[name][1:] for name in asked)
+        questions = [(getattr(self.nvml, constant), scope) for constant, scope in constants]
         try:
-            answers = self.nvml.nvmlDeviceGetFieldValues(self.handle, list(asked.values()))
+            answers = self.nvml.nvmlDeviceGetFieldValues(self.handle, questions)
         except self.nvml.NVMLError as error:
             self._refuses("field values 0", error)
             return {}
         self._answered += 1
         numbers = {}
-        for subject, answer in zip(asked, answers, strict=False):
+        for name, answer in zip(asked, answers, strict=False):
             if answer.nvmlReturn == self.nvml.NVML_SUCCESS:
                 self._answered += 1
-                numbers[subject] = field_number(answer)
+                numbers[name] = field_number(answer)
                 continue
             refusal = self.nvml.NVMLError(answer.nvmlReturn)
-            if self._refuses(subject, refusal) and isinstance(refusal, self.nvml.NVMLError_NoPermission):
-                self._denied.setdefault(str(refusal), []).append(subject)
+            if self._refuses(name, refusal) and isinstance(refusal, self.nvml.NVMLError_NoPermission):
+                self._denied.setdefault(str(refusal), []).append(_FIELD_VALUES[name][0])
         return numbers
 
     def _refuses(self, key: str, error: Any) -> bool:

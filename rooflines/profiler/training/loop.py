@@ -7,7 +7,7 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, RooflinesError, WorkloadError, writing
@@ -26,6 +26,8 @@ from rooflines.profiler.workloads.steps import make_autocast, make_optimizer, ma
 if TYPE_CHECKING:
     import torch
 
+# Tensors and settings by name, as ``torch.save`` stores them.
+State: TypeAlias = dict[str, Any]
 # Steps between two readings of a loss on a GPU, because reading waits for the device.
 _READ_EVERY = 20
 _FACTOR = 0.1  # of the learning rate after each milestone
@@ -79,7 +81,7 @@ class Trainer:
         """The number of steps in an epoch."""
         return len(self.images.train) // self.batch_size
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """Return what must be stored to go on from here."""
         return {
             "network": self.placed.network.state_dict(),
@@ -87,7 +89,7 @@ class Trainer:
             "scaler": self.scaler.state_dict(),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         """Go back to a stored state."""
         self.placed.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -232,14 +234,14 @@ def _seed(seed: int, epoch: int) -> int:
     return seed * 1_000_003 + epoch
 
 
-def read_checkpoint(path: Path) -> dict[str, Any] | None:
+def read_checkpoint(path: Path) -> State | None:
     """Return the stored state at ``path``; None where there is none."""
     import torch
 
     return torch.load(path, map_location="cpu", weights_only=True) if path.is_file() else None
 
 
-def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+def write_checkpoint(path: Path, state: State) -> None:
     """Write ``state`` to ``path`` so that a reader sees the old file or the whole new one."""
     import torch
 
@@ -256,7 +258,7 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         temporary.replace(path)
 
 
-def read_weights(path: str) -> dict[str, Any]:
+def read_weights(path: str) -> State:
     """Return the state of a network that ``torch.save`` wrote to ``path``; raises DataError where there is
     none."""
     import torch
@@ -294,7 +296,7 @@ def classifier_of(network: torch.nn.Module, name: str) -> tuple[str, torch.nn.Mo
     return layers[-1]
 
 
-def load_weights(network: torch.nn.Module, weights: dict[str, Any], classifier: str, path: str) -> None:
+def load_weights(network: torch.nn.Module, weights: State, classifier: str, path: str) -> None:
     """Load all of ``weights`` into ``network`` but those of another number of classes; raises DataError where
     anything else differs."""
     own = network.state_dict()

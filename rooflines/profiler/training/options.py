@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
-from rooflines.profiler.options import Data, Mode, Option, PointOptions
+from rooflines.profiler.options import Data, Mode, Option, PointOptions, split_list
 
 TRAINING = "Training"
 # What a trained network can be tested in, and the options of each.
@@ -74,13 +74,13 @@ class TrainOptions(PointOptions):
     @property
     def variant_names(self) -> tuple[str, ...]:
         """The names in ``variants``."""
-        return tuple(name.strip() for name in self.variants.split(",") if name.strip())
+        return split_list(self.variants)
 
     @property
     def milestones(self) -> tuple[int, ...]:
         """The epochs in ``lr_steps``."""
         try:
-            return tuple(int(text) for text in self.lr_steps.split(",") if text.strip())
+            return tuple(map(int, split_list(self.lr_steps)))
         except ValueError:
             raise UsageError(
                 f"{arg('lr_steps')} must be epochs, got {self.lr_steps!r}.", hint="For example: 10,20"

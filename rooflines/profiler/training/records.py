@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from rooflines.profiler.options import OptionValues
 from rooflines.profiler.records import Environment, ResultError, Workload
 
 TRAINING_SCHEMA = "rooflines.training/1"
@@ -97,7 +98,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload
     environment: Environment
     data: DataFacts
-    options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
+    options: OptionValues = {}
     results: tuple[SeedResult, ...] = ()
     variants: tuple[VariantResult, ...] = ()
     notes: tuple[str, ...] = ()

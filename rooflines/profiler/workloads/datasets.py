@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rooflines.arguments import arg
 from rooflines.errors import DataError, WorkloadError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-DataName: TypeAlias = Literal["cifar10", "cifar100", "tiny-imagenet", "mnist", "folder", "digits"]
 Transform: TypeAlias = Callable[[Any], Any]
 DIGITS_TEST = 360
 # Networks for photographs halve an image five times; smaller ones are scaled up.
@@ -114,8 +113,8 @@ def find_dataset(
     are repeated to three. Without ``data_dir``, only ``digits`` is real. Raises WorkloadError for an unknown
     name, DataError where the folder does not hold the data.
     """
-    if name not in get_args(DataName):
-        raise WorkloadError(f"unknown data {name!r}.", hint=f"Choose one of {', '.join(get_args(DataName))}.")
+    if name not in KINDS:
+        raise WorkloadError(f"unknown data {name!r}.", hint=f"Choose one of {', '.join(KINDS)}.")
     kind = KINDS[name]
     real = name == "digits" or data_dir is not None
     remark = ""
@@ -128,13 +127,13 @@ def find_dataset(
         test = _synthetic(kind, test_samples or kind.test, seed, offset=1)
     classes = len(train.classes) or kind.classes
     size = image_size or max(kind.size, SMALLEST)
-    label = kind.title if real else f"synthetic images of the size of {kind.title} (accuracy not meaningful)"
     if name == "digits":
         label = f"scikit-learn's 8x8 digits scaled to {size}x{size}"
-    elif name == "folder" and real:
-        label = f"images in {Path(str(data_dir)).name}"
-    elif name == "folder":
-        label = "synthetic JPEG images of 224x224 (accuracy not meaningful)"
+    elif real:
+        label = f"images in {Path(str(data_dir)).name}" if name == "folder" else kind.title
+    else:
+        what = "JPEG images of 224x224" if name == "folder" else f"images of the size of {kind.title}"
+        label = f"synthetic {what} (accuracy not meaningful)"
     label += f" ({remark})" if remark else ""
     return DataSet(
         name=name,
@@ -154,12 +153,9 @@ class _Transformed:
         import numpy as np
 
         self._images, self._transform = images, transform
-        few = samples is not None and samples < len(images)
-        self._chosen = (
-            np.random.default_rng(SPLIT_SEED).permutation(len(images))[:samples]
-            if few
-            else range(len(images))
-        )
+        self._chosen: Any = range(len(images))
+        if samples is not None and samples < len(images):
+            self._chosen = np.random.default_rng(SPLIT_SEED).permutation(len(images))[:samples]
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -229,10 +225,8 @@ def _synthetic(kind: Kind, count: int, seed: int, offset: int = 0) -> Images:
     images = pictures[labels] + generator.integers(
         0, 64, (distinct, kind.size, kind.size, kind.channels), np.uint8
     )
-    if kind.channels == 1:
-        return Images(images[..., 0], labels, count=count)
     if not kind.encoded:
-        return Images(images, labels, count=count)
+        return Images(images[..., 0] if kind.channels == 1 else images, labels, count=count)
     from PIL import Image
 
     files = [io.BytesIO() for _ in images]

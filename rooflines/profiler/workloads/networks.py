@@ -310,24 +310,23 @@ def _transformers(name: str, options: PointOptions) -> NetworkTask:
     import torch
 
     from_types = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    known, path = name in from_types, Path(name)
     misspelt = difflib.get_close_matches(name, list(from_types), n=1, cutoff=0.8)
-    if misspelt and name not in from_types and "/" not in name and not Path(name).exists():
+    if misspelt and not known and "/" not in name and not path.exists():
         raise WorkloadError(f"unknown model 'hf:{name}'.", hint=f"Did you mean hf:{misspelt[0]}?")
-    if name.endswith(".json") and not Path(name).is_file():
+    if name.endswith(".json") and not path.is_file():
         raise WorkloadError(
             f"hf:{name}: no such file.", hint="Give a model type (gpt2), or the path of a config.json."
         )
-    if name not in from_types and Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+    if not known and path.is_dir() and not (path / "config.json").is_file():
         raise WorkloadError(f"hf:{name}: the folder has no config.json.", hint="Give the folder of a model.")
     try:
         with quiet_torchao():  # the hub's client sets its level when it is imported
-            if name not in from_types and not Path(name).exists():
+            if not known and not path.exists():
                 _check_hub(name)
-            config = (
-                from_types[name]() if name in from_types else transformers.AutoConfig.from_pretrained(name)
-            )
+            config = from_types[name]() if known else transformers.AutoConfig.from_pretrained(name)
     except Exception as error:  # the hub client raises a dozen unrelated types
-        if Path(name).exists():
+        if path.exists():
             raise _unknown_architecture(name, transformers) from None
         close = difflib.get_close_matches(name, list(from_types), n=3, cutoff=0.5)
         hint = (

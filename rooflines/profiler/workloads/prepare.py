@@ -44,6 +44,7 @@ from rooflines.profiler.workloads.networks import (
 )
 from rooflines.profiler.workloads.steps import (
     Batch,
+    Step,
     captured,
     checkpoint_blocks,
     inference_step,
@@ -66,7 +67,7 @@ class Prepared:
     it runs."""
 
     facts: Workload
-    step: Callable[[], object]
+    step: Step
     device: torch.device
     options: PointOptions
     #: Gives a module that the caller owns back as it was; does nothing for one that was made here.
@@ -229,7 +230,7 @@ def _given_back(
         raise
 
 
-def from_step(step: Callable[[], object], options: PointOptions, *, name: str) -> Prepared:
+def from_step(step: Step, options: PointOptions, *, name: str) -> Prepared:
     """A workload that is the user's own step function; mode, batch size and precision only label it.
 
     Raises WorkloadError for options that would have to change what the function does.
@@ -344,7 +345,7 @@ def _from_task(
         made: Any = placed.network
         slots = options.prompt_length + options.new_tokens - 1
         generator = made if is_generator(made) else CausalModel(made, placed.called, options.kv_cache, slots)
-    step: Callable[[], object]
+    step: Step
     if generator is not None and clock is not None:
         step = generation_step(
             generator, placed.move(given)[0], options.new_tokens, autocast, clock, options.kv_cache == "none"
@@ -376,15 +377,13 @@ def _from_task(
         kv_cache=options.kv_cache if isinstance(generator, CausalModel) else None,
         source="model" if isinstance(model, torch.nn.Module) else "step",
     )
-    explained = _explained(step, facts, device, options.image_size)
-    classifies = task.classifies and not training
     return Prepared(
         facts=facts,
-        step=explained,
+        step=_explained(step, facts, device, options.image_size),
         device=device,
         options=options,
         notes=(*task.notes, *placed.notes),
-        classifies=classifies,
+        classifies=task.classifies and not training,
         generator=generator,
         tokens=clock,
     )
@@ -527,21 +526,17 @@ def _kept(network: torch.nn.Module, *, trained: bool) -> Callable[[], None]:
     return restore
 
 
-def _explained(
-    step: Callable[[], object], facts: Workload, device: torch.device, image_size: int | None
-) -> Callable[[], object]:
+def _explained(step: Step, facts: Workload, device: torch.device, image_size: int | None) -> Step:
     """``step``, with torch's complaints about the input turned into ours on the first call. ``image_size`` is
     the one asked for."""
     checked = False
 
     def run() -> object:
         nonlocal checked
-        if checked:
-            return step()
         try:
             result = step()
         except Exception as error:
-            refusal = _refusal(error, facts, device, image_size)
+            refusal = None if checked else _refusal(error, facts, device, image_size)
             if refusal is None:
                 raise
             raise refusal from error

@@ -144,7 +144,7 @@ def quantize(
     )
 
 
-def converted(network: torch.fx.GraphModule, *, compiled: bool = False) -> torch.nn.Module:
+def converted(network: torch.fx.GraphModule) -> torch.nn.Module:
     """Return what ``quantize`` made for ``qat`` as ``static-int8`` runs it, after training; ``network`` stays
     as it is.
 
@@ -153,8 +153,7 @@ def converted(network: torch.fx.GraphModule, *, compiled: bool = False) -> torch
     from rooflines.profiler.workloads.quantized_graph import after_training, lowered
 
     with _quiet(), _explained(type(network).__name__, "qat"):
-        graph = after_training(network)
-        return graph if compiled else lowered(graph)
+        return lowered(after_training(network))
 
 
 @contextlib.contextmanager
