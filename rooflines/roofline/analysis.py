@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from rooflines.device_specs.records import Ceiling
+from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
 from rooflines.profiler.records import (
     Environment,
@@ -992,6 +992,23 @@ class Analysis(Shown, frozen=True, kw_only=True):
             if self.bound_breakdown
             else sum(row.time_s for row in self.operators)
         )
+
+    @property
+    def timed_s(self) -> float:
+        """The median timed step; 0 where none was timed."""
+        return self.steps.median_s if self.steps is not None else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """The step that is divided, or the whole trace; without a trace, a timed step."""
+        if self.division is not None:
+            return self.division.step_s
+        return self.timeline.span_s if self.timeline is not None else self.timed_s
+
+    @property
+    def roofs(self) -> Ceilings:
+        """Its ceilings as a record that bounds are computed from."""
+        return Ceilings(device="", kind="", ceilings=self.ceilings)
 
     @property
     def on_device(self) -> bool:

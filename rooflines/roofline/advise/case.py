@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodeled
 from rooflines.roofline.judge.shapes import tensors
 from rooflines.roofline.predict.options import BY_NAME
@@ -123,8 +122,7 @@ class Case:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
-        self.step_s = _step_s(analysis)
-        self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
+        self.step_s, self.ceilings = analysis.step_s, analysis.roofs
         self.per = "a step" if analysis.basis.per == "step" else "in the trace"
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
@@ -272,14 +270,6 @@ def whole(ran: list[Ran]) -> dict[Key, float]:
 def total(ran: list[Ran]) -> float:
     """Seconds left, together."""
     return sum(one.left_s for one in ran)
-
-
-def _step_s(analysis: Analysis) -> float:
-    if analysis.division is not None:
-        return analysis.division.step_s
-    if analysis.timeline is not None:
-        return analysis.timeline.span_s
-    return analysis.steps.median_s if analysis.steps is not None else 0.0
 
 
 def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting | str:

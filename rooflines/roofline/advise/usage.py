@@ -105,7 +105,7 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
         f"; the model is in DataParallel, which gathers on one device ({most} is busiest)" if wrapped else ""
     )
     # The busiest sets the pace: with the work spread evenly it would be busy for the mean.
-    spread_s = (share[most] - sum(share.values()) / len(share)) * _step_s(analysis)
+    spread_s = (share[most] - sum(share.values()) / len(share)) * analysis.timed_s
     return Finding(
         title=f"Spread the work evenly: {least} works {percent(share[least])} of the time",
         saves_s=spread_s,
@@ -145,7 +145,7 @@ def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
         # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
         part = min(1.0, share / worst.throttled_fraction) if worst.throttled_fraction else 0.0
         # What went on after the last reading of a device is not known.
-        saved = 0.0 if worst.ended else _step_s(analysis) * (lost or 0.0) * part * (compute or 0.0)
+        saved = 0.0 if worst.ended else analysis.timed_s * (lost or 0.0) * part * (compute or 0.0)
         until = " until its samples end" if worst.ended else ""
         command = _COMMANDS.get(cause, _SET_LIMIT)[device_kind(analysis) == "hip"]
         basis = (
@@ -182,7 +182,7 @@ def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
         return None
     return Finding(
         title=f"Keep {most.device} busy",
-        saves_s=(1 - share) * _step_s(analysis) or None,
+        saves_s=(1 - share) * analysis.timed_s or None,
         evidence=(
             f"{_meanwhile(usage)} a kernel ran on {most.device} for {percent(share)} of the time; "
             "without a trace the cause is unknown"
@@ -263,11 +263,6 @@ def _share(one: DeviceUsage, cause: str) -> float:
     """The longest that a reason of this kind held the clocks down, as a share of the time in which the device
     was read."""
     return max((reason.fraction for reason in one.throttled if _cause(reason.reason) == cause), default=0.0)
-
-
-def _step_s(analysis: Analysis) -> float:
-    """A timed step; 0 where none was timed, so that nothing is promised."""
-    return analysis.steps.median_s if analysis.steps is not None else 0.0
 
 
 def _load_known(one: DeviceUsage) -> bool:

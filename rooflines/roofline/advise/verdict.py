@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Rate, Steps
 from rooflines.roofline.count.by_key import longest_first
@@ -423,9 +422,8 @@ def _bound(analysis: Analysis) -> str:
 
 def _emulated(analysis: Analysis) -> str | None:
     """The precision that the device emulates and in which the inefficient operators mostly compute."""
-    ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
-    slow = [row for row in analysis.operators if row.bound == "inefficient"]
-    of = [row for row in slow if row.matrix_flops and ceilings.emulated(row.precision or "") is not None]
+    slow, roofs = [row for row in analysis.operators if row.bound == "inefficient"], analysis.roofs
+    of = [row for row in slow if row.matrix_flops and roofs.emulated(row.precision or "") is not None]
     mostly = 2 * sum(row.time_s for row in of) > sum(row.time_s for row in slow)
     return of[0].precision if of and mostly else None
 

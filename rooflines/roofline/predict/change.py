@@ -93,10 +93,9 @@ class PredictedStep:
     ) -> None:
         self.analysis = analysis
         self.on_device = analysis.on_device
-        self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
+        self.ceilings = analysis.roofs
         found = analysis.input
-        timed_s = analysis.steps.median_s if analysis.steps is not None else 0.0
-        self.whole_s = timed_s if whole_s is None else whole_s
+        self.whole_s = analysis.timed_s if whole_s is None else whole_s
         self.wait_s = min(self.whole_s, found.delay_s or 0.0) if found is not None else 0.0
         self.compute_s = self.whole_s - self.wait_s
         self.rows = analysis.operators

@@ -14,7 +14,6 @@ from ctypes.util import find_library
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Workload
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.predict import change as gains
@@ -109,7 +108,7 @@ class RunOption(NamedTuple):
 
 
 def _precisions(run: Repeatable) -> Values:
-    if Ceilings(device="", kind="", ceilings=run.analysis.ceilings).emulated("bf16") is not None:
+    if run.analysis.roofs.emulated("bf16") is not None:
         return []
     names = ("amp-bf16", "bf16") if run.is_of_model else ("amp-bf16",)
     return [(name, name) for name in names if run.analysis.workload.precision in ("fp32", "tf32")]

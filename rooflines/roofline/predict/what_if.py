@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
@@ -17,7 +16,7 @@ from rooflines.roofline.analysis import Analysis, OperatorRow, ReplayedStep, Unm
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.predict.change import Change, PredictedStep
 from rooflines.roofline.predict.options import gain_of
-from rooflines.roofline.replay.replay import Edit
+from rooflines.roofline.replay.replay import HOST_IN_TIME, NO_WAITS, UNCHANGED, Edit
 from rooflines.roofline.replay.replays import Replays, replays_of
 
 WHAT_IF_SCHEMA = "rooflines.whatif/1"
@@ -84,10 +83,11 @@ def what_if(
         why = replays.reason if replays is not None else "it has no work whose launches or times are known"
         raise TraceError(f"the trace cannot be replayed with changes: {why}.")
     analysis = judged.analysis
-    step_s = analysis.division.step_s if analysis.division is not None else replays.stated.recorded_s
+    step_s = analysis.step_s
     step = PredictedStep(analysis, whole_s=step_s)
     named = [
-        *_of_host(replays, gaps=gaps, waits=waits),
+        *([] if gaps else [("the host never late", HOST_IN_TIME)]),
+        *([] if waits else [("no waits of the host", NO_WAITS)]),
         *(
             (name_of(option, value), _with(replays, step, option, value))
             for option, value in (options or {}).items()
@@ -100,7 +100,7 @@ def what_if(
         ),
     ]
     alone_s = replays.gains_s([edit for _, edit in named])
-    changes, before, left_s = list[Alteration](), Edit(), step_s
+    changes, before, left_s = list[Alteration](), UNCHANGED, step_s
     for (text, edit), alone in zip(named, alone_s, strict=True):
         gains_s = replays.gains_s([edit.part(part) for part in PARTS], before)
         curve_s = tuple(left_s - gain_s for gain_s in gains_s)
@@ -114,13 +114,6 @@ def what_if(
         changes=tuple(changes),
         replay=replays.stated,
     )
-
-
-def _of_host(replays: Replays, *, gaps: bool, waits: bool) -> Iterator[tuple[str, Edit]]:
-    if not gaps:
-        yield "the host never late", Edit(rates=np.zeros(1))
-    if not waits:
-        yield "no waits of the host", Edit(without=np.ones(len(replays.graph.wait_ns), bool))
 
 
 def name_of(option: str, value: OptionValue) -> str:
@@ -148,19 +141,19 @@ def _at_bound(replays: Replays, analysis: Analysis, text: str) -> Edit:
     if not bounded:
         hint = f"Give a factor with {arg('scale')}."
         raise UsageError(f"nothing that {text!r} names has a bound.", hint=hint)
-    return replays.of_rows(bounded, launches=False)
+    return replays.of_rows(bounded)
 
 
 def _scaled(replays: Replays, analysis: Analysis, text: str, factor: float) -> Edit:
     """The rows that ``text`` names in ``factor`` of their time. Raises UsageError for a negative one."""
     if factor < 0:
         raise UsageError(f"the factor {factor:g} of {text!r} is negative.", hint="Half of the time is 0.5.")
-    scales = [replays.of_row(place, factor).scale for place in _chosen(analysis, text)]
-    return Edit(scale=np.prod([scale for scale in scales if scale is not None], axis=0))
+    return replays.of_rows(_times(analysis, text, 1 - factor))
 
 
-def _times(analysis: Analysis, text: str) -> dict[int, float]:
-    return {place: row.time_s for place, row in _chosen(analysis, text).items()}
+def _times(analysis: Analysis, text: str, part: float = 1.0) -> dict[int, float]:
+    """This part of the time of each row that ``text`` names."""
+    return {place: part * row.time_s for place, row in _chosen(analysis, text).items()}
 
 
 def _chosen(analysis: Analysis, text: str) -> dict[int, OperatorRow | Unmodeled]:
