@@ -9,7 +9,7 @@ trace.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -552,6 +552,17 @@ class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     exposed_s: float | None = None
     kernels: tuple[Kernel, ...] = ()
     example: Example | None = None
+    # The figures of an ``OperatorRow``, none of which is known.
+    category: ClassVar[str] = "other"
+    bound: ClassVar[Bound] = "unknown"
+    nearest_roof: ClassVar[str | None] = None
+    precision: ClassVar[str | None] = None
+    flops: ClassVar[float] = 0
+    matrix_flops: ClassVar[float] = 0
+    bytes: ClassVar[float] = 0
+    lower_bound_s: ClassVar[float | None] = None
+    headroom_s: ClassVar[float | None] = None
+    efficiency: ClassVar[float | None] = None
 
 
 class LostWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -657,6 +668,9 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     #: what it ran on the device, longest first
     kernels: tuple[Kernel, ...] = ()
     example: Example | None = None
+
+
+Row: TypeAlias = OperatorRow | Unmodeled
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -975,7 +989,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
         return self.coverage.unmodeled if self.coverage is not None else ()
 
     @property
-    def rows(self) -> tuple[OperatorRow | Unmodeled, ...]:
+    def rows(self) -> tuple[Row, ...]:
         """All rows that have time: operators with a count, then those without one."""
         return (*self.operators, *self.unmodeled)
 

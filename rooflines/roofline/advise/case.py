@@ -9,11 +9,12 @@ would keep the step as long.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodeled
+from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Row
 from rooflines.roofline.judge.shapes import tensors
 from rooflines.roofline.predict.options import BY_NAME
 from rooflines.roofline.predict.rows import exchanges_data, transfers
@@ -59,7 +60,7 @@ class Ran(NamedTuple):
     yet."""
 
     key: Key
-    row: OperatorRow | Unmodeled
+    row: Row
     left_s: float
 
     def saved(self, new_s: float) -> float:
@@ -88,18 +89,13 @@ class Ran(NamedTuple):
 
     @property
     def category(self) -> str:
-        """The category of an operator with a count, empty for others."""
-        return self.row.category if isinstance(self.row, OperatorRow) else ""
+        """The category of an operator with a count, ``other`` without one."""
+        return self.row.category
 
     @property
-    def headroom_s(self) -> float | None:
-        """The possible saving by the bound, at most the remaining time; None without a bound."""
-        row = self.row
-        return (
-            min(row.headroom_s, self.left_s)
-            if isinstance(row, OperatorRow) and row.headroom_s is not None
-            else None
-        )
+    def headroom_s(self) -> float:
+        """The possible saving by the bound, at most the remaining time; 0 without a bound."""
+        return min(self.row.headroom_s or 0.0, self.left_s)
 
     @property
     def communicates(self) -> bool:
@@ -126,7 +122,7 @@ class Case:
         self.per = "a step" if analysis.basis.per == "step" else "in the trace"
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
-        self._taken: dict[Key, float] = {}
+        self._taken: dict[Key, float] = defaultdict(float)
         self._ran: dict[Key, Ran] = {
             place: Ran(place, row, 0.0).whole() for place, row in enumerate(analysis.rows)
         }
@@ -140,13 +136,10 @@ class Case:
     def judged(self) -> bool:
         """Whether shapes are recorded and most of the busy time has a count, so that bounds represent it."""
         coverage = self.analysis.coverage
-        if coverage is not None and coverage.shapes_recorded is False:
-            return False
-        return (
-            coverage is None
-            or coverage.modeled_time_fraction is None
-            or coverage.modeled_time_fraction >= 0.5
-        )
+        if coverage is None:
+            return True
+        modeled = coverage.modeled_time_fraction
+        return coverage.shapes_recorded is not False and (modeled is None or modeled >= 0.5)
 
     @cached_property
     def kind(self) -> str:
@@ -164,13 +157,12 @@ class Case:
         rate if measured, else that of the best product or convolution of this trace, those in ``without``
         left out; 1 where nothing tells it."""
         roof = self.ceilings.compute(precision or "fp32", "matrix")
-        if roof is None or (roof.source.kind == "measured" and roof.engine == "matrix"):
-            held = [
-                one.value
-                for one in self.analysis.ceilings
-                if roof and one.variant == "sustained" and one.name == roof.name
-            ]
-            return min(1.0, max(held) / roof.value) if roof and held else 1.0
+        if roof is None:
+            return 1.0
+        if roof.source.kind == "measured" and roof.engine == "matrix":
+            every = self.analysis.ceilings
+            held = (one.value for one in every if one.variant == "sustained" and one.name == roof.name)
+            return min(1.0, max(held, default=roof.value) / roof.value)
         reached = (
             row.efficiency or 1.0
             for key, row in self._fastest
@@ -184,9 +176,9 @@ class Case:
         rows = (
             (place, row)
             for place, row in enumerate(self.analysis.operators)
-            if row.category in ("matmul", "convolution")
+            if row.category in ("matmul", "convolution") and computes(row)
         )
-        return sorted((one for one in rows if computes(one[1])), key=lambda one: -(one[1].efficiency or 0.0))
+        return sorted(rows, key=lambda one: -(one[1].efficiency or 0.0))
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:
         """The chosen ones of all rows and operators without a count that have time left."""
@@ -194,22 +186,21 @@ class Case:
 
     def idle_s(self, cause: str) -> float:
         """Idle time of one cause that no advice is about yet."""
-        return max(0.0, self.analysis.idle_s(cause) - self._taken.get(cause, 0.0))
+        return max(0.0, self.analysis.idle_s(cause) - self._taken[cause])
 
     def take(self, advice: Advice) -> None:
         """Give its times to a piece of advice."""
         self.given.append(advice.suggestion)
         for key, time_s in advice.of.items():
-            self._taken[key] = self._taken.get(key, 0.0) + time_s
+            self._taken[key] += time_s
             if key in self._ran:
                 self._ran[key] = self._ran[key]._replace(left_s=max(0.0, self._ran[key].left_s - time_s))
 
     def example(self, advice: Advice) -> Example | None:
         """Where the operator with most of the time of ``advice`` runs longest; None of idle time."""
-        places = sorted(
-            (key for key in advice.of if isinstance(key, int)), key=lambda place: -advice.of[place]
-        )
-        return self.analysis.rows[places[0]].example if places else None
+        places = (key for key in advice.of if isinstance(key, int))
+        longest = max(places, key=advice.of.__getitem__, default=None)
+        return self.analysis.rows[longest].example if longest is not None else None
 
     def left_out(self, advice: Advice) -> str:
         """The time of its operators that other kernels hide, if that is worth a sentence."""
@@ -257,7 +248,7 @@ def device_kind(analysis: Analysis) -> str:
     return "hip" if amd else kind
 
 
-def computes(row: OperatorRow) -> bool:
+def computes(row: Row) -> bool:
     """Whether the compute roof is the one that bounds ``row``, or the one that it is nearest to."""
     return "compute" in (row.bound, row.nearest_roof)
 
@@ -267,9 +258,19 @@ def whole(ran: list[Ran]) -> dict[Key, float]:
     return {one.key: one.left_s for one in ran}
 
 
-def total(ran: list[Ran]) -> float:
+def total(ran: Iterable[Ran]) -> float:
     """Seconds left, together."""
     return sum(one.left_s for one in ran)
+
+
+def headroom(ran: Iterable[Ran]) -> float:
+    """The possible savings by the bounds, together."""
+    return sum(one.headroom_s for one in ran)
+
+
+def calls_of(ran: Iterable[Ran]) -> float:
+    """Calls, together."""
+    return sum(one.row.calls for one in ran)
 
 
 def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting | str:

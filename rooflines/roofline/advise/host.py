@@ -237,11 +237,7 @@ def _named(found: list[HostWork]) -> str:
     return ", ".join(
         (
             f"{work.name}{f' ({work.shapes})' if work.shapes else ''}"
-            f"{f' in {work.where}' if work.where else ''} "
-            ""
-            ""
-            ""
-            f"{seconds(work.idle_s)}"
+            f"{f' in {work.where}' if work.where else ''} {seconds(work.idle_s)}"
         )
         for work in found[:3]
     )

@@ -38,11 +38,7 @@ def fallback(case: Case) -> Advice | None:
         return _compiled(case, hopper)
     rows = [one for one, _ in found]
     time_s = total(rows)
-    known = [
-        (one, sizes)
-        for one, sizes in found
-        if isinstance(one.row, OperatorRow) and one.row.lower_bound_s is not None
-    ]
+    known = [(one, sizes) for one, sizes in found if one.row.lower_bound_s is not None]
     fallbacks = [one.key for one in rows]
     saves_s = sum(_saved(case, one, sizes, fallbacks) for one, sizes in known) if known else None
     if saves_s is None and time_s < WORTH_UNKNOWN * case.step_s:
@@ -103,15 +99,9 @@ def is_hopper(case: Case) -> bool:
     """Whether the device is an H100 or one of its kind, by its name or its kernels."""
     if case.kind != "cuda":
         return False
-    name, kernels = (
-        case.analysis.environment.device_name,
-        (kernel for one in case.every() for kernel in one.kernels),
-    )
-    return (
-        _HOPPER.search(name) is not None
-        if name
-        else any(kernel.name.startswith("sm90_") for kernel in kernels)
-    )
+    if name := case.analysis.environment.device_name:
+        return _HOPPER.search(name) is not None
+    return any(kernel.name.startswith("sm90_") for kernel in case.kernels())
 
 
 def _is_product(one: Ran) -> bool:
@@ -160,11 +150,9 @@ def is_fallback(name: str, *, half: bool, hopper: bool) -> bool:
 def _saved(case: Case, one: Ran, sizes: list[int], fallbacks: list[Key]) -> float:
     """The time above that of the padded product at the rate that the other products attain."""
     row = one.row
-    assert isinstance(row, OperatorRow)
-    assert row.lower_bound_s is not None
     padded = math.prod(math.ceil(size / MULTIPLE) * MULTIPLE / size for size in sizes)
     attained = case.attainable(row.precision, fallbacks) if computes(row) else 1.0
-    return one.saved(row.lower_bound_s * padded / attained)
+    return one.saved((row.lower_bound_s or 0.0) * padded / attained)
 
 
 _SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_softmax_backward_data", "aten::_safe_softmax")
@@ -177,22 +165,18 @@ def emulated(case: Case) -> Advice | None:
     """Products in a precision that the device emulates, which it computes faster in fp32, with the casts
     of autocast."""
     rows = case.ran(
-        lambda one: (
-            isinstance(one.row, OperatorRow)
-            and one.row.matrix_flops > 0
-            and case.ceilings.emulated(one.row.precision or "") is not None
-        )
+        lambda one: one.row.matrix_flops > 0 and case.ceilings.emulated(one.row.precision or "") is not None
     )
     usual = case.ceilings.compute("fp32", "matrix")
     if not rows or usual is None:
         return None
-    operators = [one.row for one in rows if isinstance(one.row, OperatorRow)]
+    operators = [one.row for one in rows]
     longest = max(operators, key=lambda row: row.time_s)
     rate = sum(row.matrix_flops for row in operators) / sum(row.time_s for row in operators)
     # Only autocast is known to make them for the products.
     autocast = case.analysis.workload.precision.startswith("amp-")
     casts = case.ran(lambda one: autocast and one.row.name == "aten::_to_copy")
-    saved = {one.key: one.saved(row.lower_bound_s or 0.0) for one, row in zip(rows, operators, strict=True)}
+    saved = {one.key: one.saved(one.row.lower_bound_s or 0.0) for one in rows}
     with_casts = f", and casts {seconds(total(casts))}" if total(casts) else ""
     return Advice(
         f"Compute in fp32: {case.analysis.environment.device_name or 'this device'} emulates "
@@ -321,12 +305,8 @@ def _related(one: str, other: str) -> bool:
 def _fused_s(case: Case, written: _Written) -> float:
     """The least time of fused attention over the same operands."""
     row, scores = written.softmax.row, written.softmax.tensors[0]
-    assert isinstance(row, OperatorRow)
     queries, keys, batch = scores[-2], scores[-1], math.prod(scores[:-2])
-    precision = (
-        next((one.row.precision for one in written.products if isinstance(one.row, OperatorRow)), None)
-        or "fp32"
-    )
+    precision = next((one.row.precision for one in written.products), None) or "fp32"
     flops, read, wrote = 4 * batch * queries * keys * written.width, queries + 2 * keys, queries
     if row.phase == "backward":
         flops, read, wrote = round(flops * _BACKWARD_PRODUCTS), 3 * queries + 2 * keys, queries + 2 * keys
@@ -366,10 +346,7 @@ def lower_precision(case: Case) -> Advice | None:
     if case.analysis.workload.precision not in ("fp32", "tf32"):
         return None
     rows = case.ran(_is_full)
-    first = rows[0].row if rows else None
-    now = (
-        case.ceilings.compute(first.precision or "fp32", "matrix") if isinstance(first, OperatorRow) else None
-    )
+    now = case.ceilings.compute(rows[0].row.precision or "fp32", "matrix") if rows else None
     best = _best_half(case)
     if now is None or best is None or best.value < 1.2 * now.value:
         return None
@@ -383,9 +360,7 @@ def lower_precision(case: Case) -> Advice | None:
             )
         )
         for one in rows
-        if isinstance(one.row, OperatorRow)
-        and one.row.bound == "compute"
-        and one.row.lower_bound_s is not None
+        if one.row.bound == "compute" and one.row.lower_bound_s is not None
     }
     return Advice(
         f"Run the matrix work in {best.precision}",
@@ -404,7 +379,7 @@ def lower_precision(case: Case) -> Advice | None:
 def _is_full(one: Ran) -> bool:
     """Whether it is matrix work in fp32, whose kernels do not compute in less either."""
     row = one.row
-    full = isinstance(row, OperatorRow) and row.matrix_flops > 0 and row.precision in ("fp32", "tf32")
+    full = row.matrix_flops > 0 and row.precision in ("fp32", "tf32")
     return full and not any(
         matrix_precision(kernel.name) in ("bf16", "fp16", "fp8", "int8") for kernel in one.kernels
     )
@@ -442,12 +417,13 @@ def named_in_full_precision(case: Case) -> Advice | None:
         return None
     half = best.precision if best is not None else "bf16"
     hidden = {one.key: one.left_s / one.row.time_s for one in case.every() if one.row.time_s}
-    saved = {
-        key: [_faster_s(case, kernel, best, hidden[key]) for kernel in each]
+    parts = {kernel: _faster(case, kernel, best) for kernel in kernels}
+    known = None not in parts.values()
+    of = {
+        key: sum(kernel.time_s * (hidden[key] * (parts[kernel] or 0.0) if known else 1.0) for kernel in each)
         for key, each in found.items()
         if each
     }
-    known = all(each_s is not None for each in saved.values() for each_s in each)
     why = "the roofs of this device are not known: check that it has matrix units for half precision"
     if used is not None and best is not None:
         rates = f"{si(used.value, used.unit)} and {si(best.value, best.unit)}"
@@ -457,7 +433,7 @@ def named_in_full_precision(case: Case) -> Advice | None:
     )
     return Advice(
         f"Run the matrix work in {half}",
-        sum(each_s or 0.0 for each in saved.values() for each_s in each) if known else None,
+        sum(of.values()) if known else None,
         f"{other}matrix kernels in {named_by}, by their names, take {case.cost(time_s)}; the "
         f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); {why}",
         (
@@ -466,19 +442,14 @@ def named_in_full_precision(case: Case) -> Advice | None:
         )
         if half == "fp16"
         else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",
-        {
-            key: sum(each_s or 0.0 for each_s in saved[key])
-            if known
-            else sum(one.time_s for one in found[key])
-            for key in saved
-        },
+        of,
         changes="kernels",
     )
 
 
-def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None, left: float) -> float | None:
-    """What a kernel would save at the rate of ``best``, of the share ``left`` of its time; None where its own
-    rate is not known.
+def _faster(case: Case, kernel: Kernel, best: Ceiling | None) -> float | None:
+    """The part of its time that a kernel would save at the rate of ``best``; None where its own rate is not
+    known.
 
     A product with a vector reads its matrix once, and half of its bytes take half of the time.
     """
@@ -486,7 +457,7 @@ def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None, left: float) -> 
     if used is None or best is None:
         return None
     least = 0.5 if short_kernel(kernel.name).startswith(("GEMV", "dot product")) else 0.0
-    return left * kernel.time_s * max(0.0, 1 - max(least, used.value / best.value))
+    return max(0.0, 1 - max(least, used.value / best.value))
 
 
 def _best_half(case: Case) -> Ceiling | None:

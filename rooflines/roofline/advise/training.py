@@ -3,7 +3,7 @@ optimizer."""
 
 from __future__ import annotations
 
-from rooflines.roofline.advise.case import Advice, Case, Key, total, whole
+from rooflines.roofline.advise.case import Advice, Case, Key, calls_of, total, whole
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.judge.step.interference import paging, paging_s
 from rooflines.roofline.predict.rows import in_loop
@@ -105,7 +105,7 @@ def recomputed(case: Case) -> Advice | None:
         saves_s,
         "operators of the forward pass run again inside the backward pass (activation "
         f"checkpointing): {found.calls:,.0f} calls, "
-        f"{seconds(found.time_s)} {case.per} ({case.share(found.time_s)}){peak}{of}",
+        f"{case.cost(found.time_s)}{peak}{of}",
         f"{unknown}checkpoint only as many blocks as memory needs, or keep the products (context_fn)",
         again,
     )
@@ -128,8 +128,7 @@ def zeroed_gradients(case: Case) -> Advice | None:
     return Advice(
         "Drop the gradients instead of filling them with zeros",
         time_s,
-        f"fills with zeros in the optimizer: {sum(one.row.calls for one in found):,.0f} calls, "
-        f"{case.cost(time_s)}",
+        f"fills with zeros in the optimizer: {calls_of(found):,.0f} calls, {case.cost(time_s)}",
         "optimizer.zero_grad(set_to_none=True): the backward pass then writes gradients instead "
         "of adding them to zeros",
         whole(found),

@@ -7,6 +7,7 @@ from it they are given; where they do not, 0.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from rooflines.roofline.advise.case import device_kind
 from rooflines.roofline.advise.host import GRAPHS_UNRECORDED
 from rooflines.roofline.advise.plan import in_order
+from rooflines.roofline.advise.verdict import shares
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.judge.usage.device_usage import HOST
 from rooflines.units import binary_bytes, percent, seconds, si
@@ -121,52 +123,47 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
     )
 
 
-def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
+def _throttling(cause: str, analysis: Analysis, usage: Usage) -> Finding | None:
     """Clocks held down for one kind of reason. Precondition: the clock fell, where its readings tell that."""
-
-    def rule(analysis: Analysis, usage: Usage) -> Finding | None:
-        held = [(one, share) for one in usage.devices if (share := _share(one, cause)) >= THROTTLED]
-        if not held:
-            return None
-        worst, share = max(held, key=lambda one: one[1])
-        reasons = ", ".join(
-            f"{reason.reason} {percent(reason.fraction)}"
-            for reason in worst.throttled
-            if _cause(reason.reason) == cause
-        )
-        lost, times = worst.clock_loss_fraction, analysis.bound_breakdown or {}
-        compute = times.get("compute", 0.0) / sum(times.values()) if sum(times.values()) > 0 else None
-        warmest = worst.gauges.get("temperature_c") if cause == "heat" else None
-        heat = f"; it reached {warmest.highest:.0f} °C" if warmest is not None else ""
-        if lost is not None and lost < _LOST:
-            return None
-        clock = f"; this lowered its clock by {percent(lost)} on average" if lost else ""
-        others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
-        # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
-        part = min(1.0, share / worst.throttled_fraction) if worst.throttled_fraction else 0.0
-        # What went on after the last reading of a device is not known.
-        saved = 0.0 if worst.ended else analysis.timed_s * (lost or 0.0) * part * (compute or 0.0)
-        until = " until its samples end" if worst.ended else ""
-        command = _COMMANDS.get(cause, _SET_LIMIT)[device_kind(analysis) == "hip"]
-        basis = (
-            f"; {percent(compute)} of the time is compute-bound and scales with the clock"
-            if lost and compute
-            else ""
-        )
-        return Finding(
-            title=f"{worst.device} is held back by {cause}",
-            saves_s=saved or None,
-            evidence=(
-                f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the "
-                f"time{until} ({reasons})"
-                f"{clock}{basis}{others}"
-            ),
-            suggestion=(
-                f"{_REMEDIES[cause].format(command)}{_limit(worst) if cause == 'its power limit' else heat}"
-            ),
-        )
-
-    return rule
+    held = [(one, share) for one in usage.devices if (share := _share(one, cause)) >= THROTTLED]
+    if not held:
+        return None
+    worst, share = max(held, key=lambda one: one[1])
+    reasons = ", ".join(
+        f"{reason.reason} {percent(reason.fraction)}"
+        for reason in worst.throttled
+        if _cause(reason.reason) == cause
+    )
+    lost, compute = worst.clock_loss_fraction, shares(analysis.bound_breakdown).get("compute", 0.0)
+    warmest = worst.gauges.get("temperature_c") if cause == "heat" else None
+    heat = f"; it reached {warmest.highest:.0f} °C" if warmest is not None else ""
+    if lost is not None and lost < _LOST:
+        return None
+    clock = f"; this lowered its clock by {percent(lost)} on average" if lost else ""
+    others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
+    # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
+    part = min(1.0, share / worst.throttled_fraction) if worst.throttled_fraction else 0.0
+    # What went on after the last reading of a device is not known.
+    saved = 0.0 if worst.ended else analysis.timed_s * (lost or 0.0) * part * compute
+    until = " until its samples end" if worst.ended else ""
+    command = _COMMANDS.get(cause, _SET_LIMIT)[device_kind(analysis) == "hip"]
+    basis = (
+        f"; {percent(compute)} of the time is compute-bound and scales with the clock"
+        if lost and compute
+        else ""
+    )
+    return Finding(
+        title=f"{worst.device} is held back by {cause}",
+        saves_s=saved or None,
+        evidence=(
+            f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the "
+            f"time{until} ({reasons})"
+            f"{clock}{basis}{others}"
+        ),
+        suggestion=(
+            f"{_REMEDIES[cause].format(command)}{_limit(worst) if cause == 'its power limit' else heat}"
+        ),
+    )
 
 
 def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
@@ -245,7 +242,7 @@ def _swapping(analysis: Analysis, usage: Usage) -> Finding | None:
 _RULES: tuple[Callable[[Analysis, Usage], Finding | None], ...] = (
     _uncorrected_errors,
     _imbalance,
-    *(_throttling(cause) for cause in _CAUSES),
+    *(functools.partial(_throttling, cause) for cause in _CAUSES),
     _low_utilization,
     _nearly_full,
     _swapping,

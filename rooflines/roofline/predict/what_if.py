@@ -12,7 +12,7 @@ from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.options import OptionValue
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.analysis import Analysis, OperatorRow, ReplayedStep, Unmodeled
+from rooflines.roofline.analysis import Analysis, OperatorRow, ReplayedStep, Row
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.predict.change import Change, PredictedStep
 from rooflines.roofline.predict.options import gain_of
@@ -134,9 +134,7 @@ def _with(replays: Replays, step: PredictedStep, option: str, value: OptionValue
 def _at_bound(replays: Replays, analysis: Analysis, text: str) -> Edit:
     """The rows that ``text`` names at their bounds. Raises UsageError where none has one."""
     bounded = {
-        place: row.headroom_s
-        for place, row in _chosen(analysis, text).items()
-        if isinstance(row, OperatorRow) and row.headroom_s is not None
+        place: row.headroom_s for place, row in _chosen(analysis, text).items() if row.headroom_s is not None
     }
     if not bounded:
         hint = f"Give a factor with {arg('scale')}."
@@ -156,7 +154,7 @@ def _times(analysis: Analysis, text: str, part: float = 1.0) -> dict[int, float]
     return {place: part * row.time_s for place, row in _chosen(analysis, text).items()}
 
 
-def _chosen(analysis: Analysis, text: str) -> dict[int, OperatorRow | Unmodeled]:
+def _chosen(analysis: Analysis, text: str) -> dict[int, Row]:
     """The rows of the operators or the category that ``text`` names, with ``@`` those of a pattern of
     modules. Raises UsageError where there are none."""
     name, _, module = text.partition("@")
