@@ -1058,7 +1058,8 @@ class Analysis(Shown, frozen=True, kw_only=True):
         if rows == "modules":
             return struct_columns(self.modules, ModuleRow)
         if rows == "operators":
-            columns, whole = struct_columns(self.operators, OperatorRow), self.whole_s
+            columns = struct_columns(self.operators, OperatorRow)
+            whole = self.whole_s
             return {
                 "time_share": [time_s / whole if whole > 0 else None for time_s in columns["time_s"]],
                 **columns,

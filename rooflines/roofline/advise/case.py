@@ -70,7 +70,8 @@ class Ran(NamedTuple):
     def whole(self) -> Ran:
         """The same with all of its time left: of computation the time that no other kernel hides. Rules about
         transfers see to it."""
-        time_s, exposed_s = self.row.time_s, self.row.exposed_s
+        time_s = self.row.time_s
+        exposed_s = self.row.exposed_s
         return self._replace(
             left_s=time_s
             if exposed_s is None or self.communicates or self.transfers

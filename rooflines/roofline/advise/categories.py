@@ -43,7 +43,8 @@ _FBGEMM = re.compile("Split.*Lookup|split_embedding")
 # A call that takes longer than this fills the device: a larger batch makes it longer, not better.
 LARGE_S = 50e-6
 # A library's tiles of 128 waste so much of a size that is just above a multiple of them.
-TILE, WASTE = 128, 1.1
+TILE = 128
+WASTE = 1.1
 _MAKER = re.compile(
     r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]"
 )
@@ -68,7 +69,8 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         # The figures of the operators are not those of the time that other advice has left.
         entire = [one.whole() for one in found]
         worst = _worst(found, lost)
-        saves_s, time_s = sum(lost.values()), total(entire)
+        saves_s = sum(lost.values())
+        time_s = total(entire)
         roof_s = time_s - headroom(entire)
         attained_s = time_s - sum(_lost_s(case, one) for one in entire)
         attained = (
@@ -104,8 +106,10 @@ def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
     every = grouped(found, lambda one: repeated_key(one.row))
     most = max(every.values(), key=lambda members: sum(lost[one.key] for one in members))
     worst = [one.row for one in most]
-    time_s, calls = sum(row.time_s for row in worst), sum(row.calls for row in worst)
-    module, shapes = path_pattern([row.module for row in worst]), shapes_range([row.shapes for row in worst])
+    time_s = sum(row.time_s for row in worst)
+    calls = sum(row.calls for row in worst)
+    module = path_pattern([row.module for row in worst])
+    shapes = shapes_range([row.shapes for row in worst])
     where = f"{worst[0].name} in {module}" if module else worst[0].name
     many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
     return f"{where} ({shapes}): {many}, {percent(efficiency_of(worst) or 0.0)} of its bound"
@@ -123,7 +127,8 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
     own = [one for one in found if of_library(one)]
     if own and category != "moe" and headroom(own) > 0.5 * lost_s:
         return _newer_library(own)
-    analysis, batch_norm = case.analysis, any("batch_norm" in one.row.name for one in found)
+    analysis = case.analysis
+    batch_norm = any("batch_norm" in one.row.name for one in found)
     if (
         category in ("convolution", "normalization", "reduction")
         and analysis.workload.image_size

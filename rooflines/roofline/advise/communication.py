@@ -21,10 +21,8 @@ UNEVEN = 4
 # No collective on a link that works takes longer to begin.
 LATENCY_S = 100e-6
 # What a job of which all ranks are given needs no more, because its ranks are compared.
-FIND_LATE_RANK, ALL_RANKS = (
-    "Find out what the collectives wait for",
-    "; rooflines analyze on the traces of all ranks",
-)
+FIND_LATE_RANK = "Find out what the collectives wait for"
+ALL_RANKS = "; rooflines analyze on the traces of all ranks"
 _NAMES = {
     "allreduce": "an all-reduce",
     "allgather": "an all-gather",
@@ -91,12 +89,15 @@ def exposed(case: Case) -> Advice | None:
     exposed_s = sum(found.values())
     if exposed_s <= 0:
         return None
-    timeline, time_s = case.analysis.timeline, total(found)
-    saves_s, ready = exposed_s, ""
+    timeline = case.analysis.timeline
+    time_s = total(found)
+    saves_s = exposed_s
+    ready = ""
     if timeline is not None and timeline.ready_communication_s is not None:
         # Beside the communication of gradients only the backward pass computes; what computes beside it
         # already hides nothing more.
-        compute_s, division = timeline.compute_s, case.analysis.division
+        compute_s = timeline.compute_s
+        division = case.analysis.division
         gradients_s = sum(part for one, part in found.items() if one.row.phase == "backward")
         if (
             division is not None
@@ -140,7 +141,8 @@ def _reduced(case: Case) -> float:
 def _exposed(case: Case) -> dict[Ran, float]:
     """The part that nothing hides and no advice is about yet, shared by collectives at the same time; none
     where it is not known."""
-    rows, timeline = case.ran(lambda one: one.communicates), case.analysis.timeline
+    rows = case.ran(lambda one: one.communicates)
+    timeline = case.analysis.timeline
     every_s = sum(one.row.exposed_s or 0.0 for one in case.every() if one.communicates)
     union_s = timeline.exposed_communication_s if timeline is not None else 0.0
     part = min(1.0, union_s / every_s) if union_s and every_s else 1.0

@@ -22,7 +22,8 @@ _OF_THE_WHOLE = ("timeline", "bound_breakdown", "category_breakdown", "division"
 def conclude(judged: Analysis, replays: Replays | ReplayedStep | None = None) -> Analysis:
     """The judged analysis with its findings and its verdict: the seventh room (docs/design.md)."""
     if judged.unrecorded:
-        judged, replays = msgspec.structs.replace(judged, **dict.fromkeys(_OF_THE_WHOLE), activity=None), None
+        judged = msgspec.structs.replace(judged, **dict.fromkeys(_OF_THE_WHOLE), activity=None)
+        replays = None
     step_s = judged.division.step_s if judged.division is not None else math.inf
     plan = find_plan(judged, replays if isinstance(replays, Replays) else None)
     findings = ranked((*plan.findings, *find_in_usage(judged)), step_s)

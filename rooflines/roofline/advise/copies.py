@@ -34,9 +34,11 @@ def pageable(case: Case) -> Advice | None:
         one: min(one.left_s, _pageable_s(one), one.row.exposed_s or 0.0)
         for one in case.ran(lambda one: _pageable_s(one) > 0)
     }
-    time_s, exposed_s = sum(map(_pageable_s, found)), sum(found.values())
+    time_s = sum(map(_pageable_s, found))
+    exposed_s = sum(found.values())
     # Nothing but other work hides what the link needs.
-    timeline, least_s = case.analysis.timeline, sum(one.row.lower_bound_s or 0.0 for one in found)
+    timeline = case.analysis.timeline
+    least_s = sum(one.row.lower_bound_s or 0.0 for one in found)
     saves_s = exposed_s - max(0.0, least_s - (timeline.compute_s if timeline is not None else 0.0))
     if saves_s <= 0:
         return None
@@ -114,7 +116,8 @@ def on_device(case: Case) -> Advice | None:
     )
     if not case.on_device or not found:
         return None
-    time_s, callers = total(found), longest_first((_caller(one), one.left_s) for one in found)
+    time_s = total(found)
+    callers = longest_first((_caller(one), one.left_s) for one in found)
     listed = ", ".join(f"{caller} {seconds(callers[caller])}" for caller in [*callers][:3])
     # What the runtime copies has one dtype and one layout.
     same_s = total(
@@ -154,7 +157,8 @@ def _pageable_s(one: Ran) -> float:
     )
 
 
-_TO_FIRST, _TO_LAST = re.compile(r"nhwc(?:To|2)nchw", re.I), re.compile(r"nchw(?:To|2)nhwc", re.I)
+_TO_FIRST = re.compile(r"nhwc(?:To|2)nchw", re.I)
+_TO_LAST = re.compile(r"nchw(?:To|2)nhwc", re.I)
 
 
 def channels_last(case: Case) -> bool:
@@ -178,7 +182,8 @@ def conversions(case: Case) -> Advice | None:
     kernels = [kernel for one in found for kernel in one.kernels if CONVERTS.search(kernel.name)]
     if not found or channels_last(case):
         return None
-    time_s, around_s = sum(found.values()), sum(one.row.time_s for one in found)
+    time_s = sum(found.values())
+    around_s = sum(one.row.time_s for one in found)
     worst = max(kernels, key=lambda kernel: kernel.time_s)
     return Advice(
         "Keep the images in channels-last layout",

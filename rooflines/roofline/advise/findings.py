@@ -120,7 +120,8 @@ def _quieter(analysis: Analysis) -> Finding:
     """The retry of a run that other programs disturbed too much to judge it."""
     again = Setting("wait_quiet", True)
     ours = analysis.workload.source != "loop"
-    threads, others = analysis.environment.threads or 1, analysis.other_programs
+    threads = analysis.environment.threads or 1
+    others = analysis.other_programs
     # One thread is left alone only where others leave a processor free.
     fewer = ours and threads > 1 and others is not None and others.busy <= others.threads - 1
     return Finding(

@@ -19,7 +19,8 @@ def read_weights(case: Case) -> Advice | None:
     time."""
     analysis = case.analysis
     decode = analysis.generation.of("decode") if analysis.generation is not None else None
-    reads, item = decode.reads if decode is not None else None, ITEM_BYTES.get(analysis.workload.precision)
+    reads = decode.reads if decode is not None else None
+    item = ITEM_BYTES.get(analysis.workload.precision)
     if (
         decode is None
         or reads is None

@@ -29,7 +29,8 @@ from rooflines.units import percent, seconds
 WAITS = 0.05
 # Workers that compute for more of their time are busy; those that compute for less wait for something
 # themselves.
-BUSY, WAITING = 0.8, 0.5
+BUSY = 0.8
+WAITING = 0.5
 
 
 _TITLE = "Load the data ahead of the step"
@@ -78,8 +79,10 @@ _SYNCHRONIZED = (
 
 def load_faster(case: Case) -> Advice | None:
     """A step that its input delays: the waiting is what could be saved."""
-    analysis, share = case.analysis, input_fraction(case.analysis)
-    found, division = analysis.input, analysis.division
+    analysis = case.analysis
+    share = input_fraction(case.analysis)
+    found = analysis.input
+    division = analysis.division
     if share < WAITS:
         return None
     if found is None or found.delay_s is None:
@@ -95,7 +98,9 @@ def load_faster(case: Case) -> Advice | None:
             "" if case.on_cuda else "pin_memory=True, ", ""
         )
         return Advice(_TITLE, loading_s, evidence, remedy, {"data_loading": loading_s})
-    slower, rates, workers = loader_is_slower(analysis), rates_sentence(analysis), ""
+    slower = loader_is_slower(analysis)
+    rates = rates_sentence(analysis)
+    workers = ""
     # Copies to a device that begin in memory which can be paged out hold the host up.
     pageable = found.pin_memory is False and division is not None and division.host_to_device_s
     if found.workers and found.workers_busy_fraction is not None:
@@ -136,7 +141,9 @@ def _remedy(analysis: Analysis, found: Input, slower: bool | None) -> str:
 
 def _more(analysis: Analysis, found: Input) -> str:
     """What helps workers that are too slow: it depends on whether they compute or wait themselves."""
-    workers, busy, threads = found.workers or 1, found.workers_busy_fraction, analysis.environment.cpu_threads
+    workers = found.workers or 1
+    busy = found.workers_busy_fraction
+    threads = analysis.environment.cpu_threads
     if busy is not None and busy < WAITING:
         return (
             f"DataLoader(num_workers={_needed(found, workers)}, prefetch_factor=4): the workers "
@@ -156,7 +163,8 @@ def _more(analysis: Analysis, found: Input) -> str:
 def _ahead(analysis: Analysis, workers: int) -> str:
     threads = analysis.environment.cpu_threads
     workers = min(workers, threads) if threads else workers
-    left, fewer = _left(analysis, workers), ""
+    left = _left(analysis, workers)
+    fewer = ""
     if left is not None and threads is not None:
         workers = min(workers, threads - 1)
         fewer = (
@@ -173,7 +181,8 @@ def _ahead(analysis: Analysis, workers: int) -> str:
 def _left(analysis: Analysis, workers: int) -> int | None:
     """How many threads leave a processor for each worker of a step on a CPU; None where there are enough for
     all."""
-    processors, threads = analysis.environment.cpu_threads, analysis.environment.threads
+    processors = analysis.environment.cpu_threads
+    threads = analysis.environment.threads
     if not analysis.environment.device.startswith("cpu") or not processors or not threads or processors < 2:
         return None
     left = max(1, processors - workers)
@@ -337,7 +346,8 @@ def _recurs(case: Case, calls: float) -> bool:
 def launching(case: Case) -> Advice | None:
     """A device that is idle because launching takes the host longer than the kernels run, or because launches
     take time to arrive."""
-    idle_s, arriving_s = case.idle_s("host_bound"), case.idle_s("kernel_wait")
+    idle_s = case.idle_s("host_bound")
+    arriving_s = case.idle_s("kernel_wait")
     idle_s -= min(idle_s, _once_s(case))
     saves_s = idle_s + arriving_s
     if not case.on_device or saves_s < IDLE * case.step_s:
@@ -368,10 +378,8 @@ def launching(case: Case) -> Advice | None:
         else ""
     )
     if once and kernels and all(kernel.calls <= 1 for kernel in kernels):
-        remedy, once = (
-            "record several steps, after a few that are not recorded",
-            "; no kernel is launched twice, so nothing shows what recurs",
-        )
+        remedy = "record several steps, after a few that are not recorded"
+        once = "; no kernel is launched twice, so nothing shows what recurs"
     all_s = sum((case.analysis.idle_breakdown or {}).values())
     part = f", and for {seconds(saves_s)} of it this is why" if saves_s < (1 - WORTH_SAYING) * all_s else ""
     return Advice(
@@ -430,7 +438,8 @@ def _see_lines(case: Case) -> str:
 
 def late_start(case: Case) -> Advice | None:
     """Gaps before work that was launched long before: earlier or fewer launches do not shorten them."""
-    idle_s, queue = case.idle_s("outside"), case.analysis.launches
+    idle_s = case.idle_s("outside")
+    queue = case.analysis.launches
     if (
         queue is None
         or queue.delay_median_s < LONGEST_ARRIVAL_NS / 1e9
@@ -469,7 +478,8 @@ def in_graphs(case: Case) -> Advice | None:
 
 def between_operators(case: Case) -> Advice | None:
     """Python and the framework between the operators of a CPU."""
-    analysis, idle_s = case.analysis, case.idle_s("host_bound") - _once_s(case)
+    analysis = case.analysis
+    idle_s = case.idle_s("host_bound") - _once_s(case)
     if case.on_device or not case.step_s or idle_s < IDLE * case.step_s:
         return None
     if (
@@ -490,7 +500,8 @@ def between_operators(case: Case) -> Advice | None:
 def oversubscribed(case: Case) -> Advice | None:
     """More threads than the processor has cores for."""
     environment = case.analysis.environment
-    threads, cores = environment.threads, environment.cpu_cores
+    threads = environment.threads
+    cores = environment.cpu_cores
     if not environment.device.startswith("cpu") or not threads or not cores or threads <= cores:
         return None
     shared = threads <= (environment.cpu_threads or cores)
@@ -509,17 +520,20 @@ def oversubscribed(case: Case) -> Advice | None:
 def eager_decode(case: Case) -> Advice | None:
     """Decode steps of a server or a generation that the host launches kernel by kernel, more slowly than the
     device runs them."""
-    served, generated = case.analysis.serving, case.analysis.generation
+    served = case.analysis.serving
+    generated = case.analysis.generation
     kinds = served.kinds if served is not None else generated.phases if generated is not None else ()
     decode = next((kind for kind in kinds if kind.kind == "decode"), None)
     if decode is None or not case.on_cuda or has_graph(case.analysis) or decode.step_s <= 0:
         return None
-    idle_s, host_s = decode.category_breakdown.get("idle", 0.0), case.idle_s("host_bound")
+    idle_s = decode.category_breakdown.get("idle", 0.0)
+    host_s = case.idle_s("host_bound")
     steps = sum(kind.steps for kind in kinds) if served is not None else case.analysis.basis.steps
     saves_s = min(idle_s * decode.steps / steps, host_s + case.idle_s("kernel_wait"))
     if saves_s < IDLE * case.step_s:
         return None
-    reads, of_host_s = decode.reads, min(host_s, saves_s)
+    reads = decode.reads
+    of_host_s = min(host_s, saves_s)
     reached = (
         f"; it reaches {percent(reads.efficiency)} of the bound of its weights and KV cache"
         if reads and reads.efficiency

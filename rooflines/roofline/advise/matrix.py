@@ -221,7 +221,8 @@ def hand_written(case: Case) -> Advice | None:
     if not found:
         return None
     parts = [part for written in found for part in written.parts]
-    time_s, fused_s = total(parts), sum(_fused_s(case, written) for written in found)
+    time_s = total(parts)
+    fused_s = sum(_fused_s(case, written) for written in found)
     if not case.analysis.ceilings:
         # The products remain; what only reads and writes the scores goes.
         fused_s = total([part for written in found for part in written.products])
@@ -304,12 +305,19 @@ def _related(one: str, other: str) -> bool:
 
 def _fused_s(case: Case, written: _Written) -> float:
     """The least time of fused attention over the same operands."""
-    row, scores = written.softmax.row, written.softmax.tensors[0]
-    queries, keys, batch = scores[-2], scores[-1], math.prod(scores[:-2])
+    row = written.softmax.row
+    scores = written.softmax.tensors[0]
+    queries = scores[-2]
+    keys = scores[-1]
+    batch = math.prod(scores[:-2])
     precision = next((one.row.precision for one in written.products), None) or "fp32"
-    flops, read, wrote = 4 * batch * queries * keys * written.width, queries + 2 * keys, queries
+    flops = 4 * batch * queries * keys * written.width
+    read = queries + 2 * keys
+    wrote = queries
     if row.phase == "backward":
-        flops, read, wrote = round(flops * _BACKWARD_PRODUCTS), 3 * queries + 2 * keys, queries + 2 * keys
+        flops = round(flops * _BACKWARD_PRODUCTS)
+        read = 3 * queries + 2 * keys
+        wrote = queries + 2 * keys
     moved = tensor_bytes((batch, written.width), precision)
     judged = "fp32" if precision == "tf32" else precision
     work = Work(matrix_flops=flops, bytes_read=read * moved, bytes_written=wrote * moved, precision=judged)
@@ -334,7 +342,8 @@ def _on_fallback(case: Case, found: list[_Written]) -> str:
     ]
     if not wrong:
         return ""
-    time_s, size = sum(one.left_s for one, _ in wrong), max(wrong, key=lambda pair: pair[0].left_s)[1][0]
+    time_s = sum(one.left_s for one, _ in wrong)
+    size = max(wrong, key=lambda pair: pair[0].left_s)[1][0]
     return (
         f"; {seconds(time_s)} are products on fallback kernels, because {size} is not a multiple of "
         f"{MULTIPLE}"
@@ -412,7 +421,8 @@ def named_in_full_precision(case: Case) -> Advice | None:
     if not time_s or time_s < WORTH_UNKNOWN * case.step_s:
         return None
     longest = kernels[0]
-    used, best = case.ceilings.compute(matrix_precision(longest.name), "matrix"), _best_half(case)
+    used = case.ceilings.compute(matrix_precision(longest.name), "matrix")
+    best = _best_half(case)
     if case.analysis.ceilings and (used is None or best is None or best.value < 1.2 * used.value):
         return None
     half = best.precision if best is not None else "bf16"

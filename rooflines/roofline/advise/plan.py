@@ -46,7 +46,8 @@ def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: 
     if not replays.stated.by_construction:
         titles = (finding.title for finding, _ in left)
         alone_s = dict(zip(titles, _gains_s(left, replays, UNCHANGED), strict=True))
-    plan, before = list[Finding](), UNCHANGED
+    plan = list[Finding]()
+    before = UNCHANGED
     while gains_s := _gains_s(left, replays, before):
         at = max(range(len(left)), key=gains_s.__getitem__)
         if gains_s[at] < least_s:
@@ -122,7 +123,8 @@ def _settled(last: Edit, plan: Planned, replays: Replays, analysis: Analysis) ->
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
     """Findings with the largest gain first, those of a plan in its order."""
-    keys, largest = list[float](), 0.0
+    keys = list[float]()
+    largest = 0.0
     for one in reversed(findings):
         largest = max(largest, one.about_s or 0.0)
         keys.append(one.most_s if one.about_s is None else largest)

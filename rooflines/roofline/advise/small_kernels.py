@@ -137,7 +137,8 @@ def larger_grids(case: Case) -> Advice | None:
     busy = case.ran(lambda one: not one.communicates)
     if not units or not busy or (larger := larger_batch(case.analysis)) in (*case.given, MORE_WORK):
         return None
-    of, underused_s = {}, 0.0
+    of = {}
+    underused_s = 0.0
     for one in filter(_starves, busy):
         grids = [kernel for kernel in one.kernels if kernel.grid and not _PERSISTENT.search(kernel.name)]
         blocks = [
@@ -191,7 +192,8 @@ def chained(case: Case) -> Advice | None:
 
     They save at most their time less that of the bytes from outside at the roof of the memory.
     """
-    analysis, memory = case.analysis, case.ceilings.outermost_memory()
+    analysis = case.analysis
+    memory = case.ceilings.outermost_memory()
     if (
         memory is None
         or not case.judged
@@ -204,7 +206,8 @@ def chained(case: Case) -> Advice | None:
     rows = (one.row for one in ran.values() if isinstance(one.row, OperatorRow))
     floor, members, saves_s, fused_s, outside = case.ceilings.latency(), list[Ran](), 0.0, 0.0, 0.0
     for chain in chains(rows, training=analysis.workload.mode == "training"):
-        own, time_s = [ran[id(row)] for row in chain.rows], sum(row.time_s for row in chain.rows)
+        own = [ran[id(row)] for row in chain.rows]
+        time_s = sum(row.time_s for row in chain.rows)
         least_s = max(
             chain.outside_bytes / memory.value, chain.kernels * floor.value if floor is not None else 0.0
         )

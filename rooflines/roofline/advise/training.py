@@ -51,7 +51,8 @@ def evaluating(case: Case) -> Advice | None:
 
 def page_faults(case: Case) -> Advice | None:
     """Memory that the C library gives back to the system after use and takes again in the next step."""
-    found, cost_s = case.analysis.page_faults, paging_s(case.analysis)
+    found = case.analysis.page_faults
+    cost_s = paging_s(case.analysis)
     if (
         found is None
         or found.page_s is None
@@ -89,7 +90,8 @@ def recomputed(case: Case) -> Advice | None:
     )
     again = {one.key: one.left_s for one in backward if (one.row.name, one.row.shapes) in forward}
     saves_s = min(found.time_s, sum(again.values()))
-    memory, room = case.analysis.memory, case.analysis.environment.device_memory_bytes
+    memory = case.analysis.memory
+    room = case.analysis.environment.device_memory_bytes
     used = memory.peak_bytes / room if memory is not None and memory.peak_bytes and room else None
     if used is not None and used > FULL:
         return None

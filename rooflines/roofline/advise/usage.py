@@ -63,7 +63,8 @@ def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
 def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Finding, ...]:
     """Sort findings: doubts about the results first, then by saving, together at most a step; unknown savings
     last."""
-    left_s, found = step_s, list[Finding]()
+    left_s = step_s
+    found = list[Finding]()
     for one in sorted(in_order(findings), key=lambda finding: finding.title not in (_ECC, GRAPHS_UNRECORDED)):
         saves_s = min(one.most_s, left_s)
         about_s = None if one.about_s is None else min(one.about_s, saves_s)
@@ -98,7 +99,8 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
         len(usage.own) == 1 and any("process_memory_bytes" in one.gauges for one in usage.devices)
     ):
         return None
-    least, most = min(share, key=lambda one: share[one]), max(share, key=lambda one: share[one])
+    least = min(share, key=lambda one: share[one])
+    most = max(share, key=lambda one: share[one])
     if share[most] - share[least] < UNEVEN:
         return None
     named = ", ".join(f"{device} {percent(value)}" for device, value in share.items())
@@ -134,7 +136,8 @@ def _throttling(cause: str, analysis: Analysis, usage: Usage) -> Finding | None:
         for reason in worst.throttled
         if _cause(reason.reason) == cause
     )
-    lost, compute = worst.clock_loss_fraction, shares(analysis.bound_breakdown).get("compute", 0.0)
+    lost = worst.clock_loss_fraction
+    compute = shares(analysis.bound_breakdown).get("compute", 0.0)
     warmest = worst.gauges.get("temperature_c") if cause == "heat" else None
     heat = f"; it reached {warmest.highest:.0f} °C" if warmest is not None else ""
     if lost is not None and lost < _LOST:
@@ -192,7 +195,8 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
     """Memory of a device, or of the host, that is about to run out."""
     full = []
     for one in usage.devices:
-        used, total = one.gauges.get("memory_used_bytes"), one.gauges.get("memory_total_bytes")
+        used = one.gauges.get("memory_used_bytes")
+        total = one.gauges.get("memory_total_bytes")
         whole = (
             total.highest
             if total is not None
@@ -225,7 +229,8 @@ def _swapping(analysis: Analysis, usage: Usage) -> Finding | None:
     host = usage.of(HOST)
     if host is None or "process_major_faults" not in host.counts:
         return None
-    pages, time_s = host.counts["process_major_faults"], host.counted_s["process_major_faults"]
+    pages = host.counts["process_major_faults"]
+    time_s = host.counted_s["process_major_faults"]
     if pages < PAGES_PER_S * max(1.0, time_s):
         return None
     return Finding(
@@ -274,6 +279,7 @@ def _meanwhile(usage: Usage) -> str:
 
 
 def _limit(one: DeviceUsage) -> str:
-    limit, power = one.gauges.get("power_limit_w"), one.gauges.get("power_w")
+    limit = one.gauges.get("power_limit_w")
+    power = one.gauges.get("power_w")
     drew = f"; it drew {si(power.mean, 'W')}" if power is not None else ""
     return f"{drew} of {si(limit.end, 'W')}" if limit is not None and drew else ""

@@ -113,7 +113,8 @@ _MOST_ASSUMPTIONS = 2
 
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
-    steps, unit = analysis.steps, analysis.workload.unit
+    steps = analysis.steps
+    unit = analysis.workload.unit
     speed = _range if is_delayed(analysis) and steps is not None and steps.count > 1 else _speed
     several = (
         "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
@@ -187,7 +188,8 @@ def differing(analysis: Analysis) -> str:
         return ""
     steps = analysis.traced_steps
     lengths = [one.duration_s for one in steps]
-    long, short = lengths.index(max(lengths)), lengths.index(min(lengths))
+    long = lengths.index(max(lengths))
+    short = lengths.index(min(lengths))
     kinds = _IDLE_KINDS if analysis.idle_breakdown is not None else {"other_s": "time outside of operators"}
     grown = [
         (
@@ -228,10 +230,12 @@ def _served(analysis: Analysis) -> str:
 
 def _generated(analysis: Analysis) -> str:
     """How fast the steps generate text; empty where their tokens have no times."""
-    found, steps = analysis.generation, analysis.steps
+    found = analysis.generation
+    steps = analysis.steps
     if found is None or found.latency is None or found.tokens_per_s is None or steps is None:
         return ""
-    first_s, next_s = found.latency.ttft_s, found.latency.itl_median_s
+    first_s = found.latency.ttft_s
+    next_s = found.latency.itl_median_s
     error = f", {plus_minus(steps.median_s, *steps.ci95_s, seconds)}" if steps.ci95_s is not None else ""
     then = f", then {seconds(next_s)} per token (median)" if next_s is not None else ""
     text = f"First token after {seconds(first_s)}{then}: {significant(found.tokens_per_s)} tokens/s "
@@ -271,7 +275,8 @@ def rate_text(between: tuple[float, float]) -> str:
 
 def _not_recorded(analysis: Analysis) -> str:
     """The data that the recording left out, and what remains; empty for a complete trace."""
-    coverage, environment = analysis.coverage, analysis.environment
+    coverage = analysis.coverage
+    environment = analysis.environment
     if coverage is None or not (analysis.operators or coverage.unmodeled):
         return ""
     if coverage.shapes_recorded is None and not analysis.operators:
@@ -353,7 +358,9 @@ def _bound(analysis: Analysis) -> str:
     first = leading(classes)
     bound: str = analysis.limited_by or max(classes, key=classes.__getitem__, default="")
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
-    whole, judged, unlimited = _whole(analysis), bool(analysis.ceilings), analysis.limited_by is None
+    whole = _whole(analysis)
+    judged = bool(analysis.ceilings)
+    unlimited = analysis.limited_by is None
     least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and judged else _LEAST_SHARE
     where = _largest(
         analysis,
@@ -406,7 +413,8 @@ def _bound(analysis: Analysis) -> str:
 
 def _emulated(analysis: Analysis) -> str | None:
     """The precision that the device emulates and in which the inefficient operators mostly compute."""
-    slow, roofs = [row for row in analysis.operators if row.bound == "inefficient"], analysis.roofs
+    slow = [row for row in analysis.operators if row.bound == "inefficient"]
+    roofs = analysis.roofs
     of = [row for row in slow if row.matrix_flops and roofs.emulated(row.precision or "") is not None]
     mostly = 2 * sum(row.time_s for row in of) > sum(row.time_s for row in slow)
     return of[0].precision if of and mostly else None
@@ -455,7 +463,8 @@ def _with_whole_idle(parts: dict[str, float], device_idle: dict[str, float] | No
 
 def _idle(parts: dict[str, float], idle: dict[str, float], whole: str) -> str:
     """How long the device is idle, and the largest cause with its part, where it is not nearly all."""
-    all_idle, host = sum(parts.get(name, 0.0) for name in _IDLE), parts.get("host", 0.0)
+    all_idle = sum(parts.get(name, 0.0) for name in _IDLE)
+    host = parts.get("host", 0.0)
     if host >= all_idle / 2:
         if all_idle - host < _WORTH_SAYING:
             return _OPENINGS["host"].format(f"{percent(host)} of {whole}")
@@ -476,8 +485,10 @@ def _idle(parts: dict[str, float], idle: dict[str, float], whole: str) -> str:
 
 def _unknown(analysis: Analysis) -> tuple[str, float]:
     """Why most of the time without a bound has none, and which share of the step that is."""
-    coverage, parts = analysis.coverage, analysis.bound_breakdown or {}
-    unknown_s, whole_s = parts.get("unknown", 0.0), sum(parts.values()) or math.inf
+    coverage = analysis.coverage
+    parts = analysis.bound_breakdown or {}
+    unknown_s = parts.get("unknown", 0.0)
+    whole_s = sum(parts.values()) or math.inf
     if coverage is not None and unknown_s:
         because = {
             "graphs": coverage.graph_launch_time_s - coverage.graph_matched_time_s,
@@ -544,7 +555,8 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
     )  # of which the name says nothing
     if not category or not total_s or times[category] < least * total_s:
         return ""
-    time_s, efficiency = times[category], category_efficiency(analysis, category, times[category])
+    time_s = times[category]
+    efficiency = category_efficiency(analysis, category, times[category])
     at = "at least" if is_delayed(analysis) else "at"
     reach = f", {at} {percent(efficiency)} of the bound" if efficiency is not None else ""
     softmax_s = sum(
@@ -573,7 +585,8 @@ def rates_sentence(analysis: Analysis) -> str:
 
 def _rate(rate: Rate, unit: str, how: str = "") -> str:
     """A rate with remarks: ``7,010 images/s (±3 %, measured)``, ``40 to 190 images/s (measured)``."""
-    number, spread = _rounded(rate.per_s), ""
+    number = _rounded(rate.per_s)
+    spread = ""
     if rate.ci95_per_s is not None:
         low, high = rate.ci95_per_s
         error = max(high - rate.per_s, rate.per_s - low) / rate.per_s
@@ -591,7 +604,8 @@ def _rounded(per_s: float) -> str:
 
 def caveats(analysis: Analysis) -> tuple[str, ...]:
     """The recording first, then what was inferred, then assumptions, those of the most time first."""
-    basis, whole_s = analysis.basis, analysis.timeline.span_s if analysis.timeline is not None else 0.0
+    basis = analysis.basis
+    whole_s = analysis.timeline.span_s if analysis.timeline is not None else 0.0
     found = []
     if basis.per == "step" and basis.steps == 1 and analysis.traced_steps and analysis.steps is None:
         found.append("one traced step")

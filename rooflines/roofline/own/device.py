@@ -62,9 +62,12 @@ def attribute_device(
     ``inside`` says of each host event whether it is in them; ``lost`` are the launches whose kernels the
     trace lacks.
     """
-    device, belongs = calls.trace.device, placed.belongs
-    owning, exposed = origins.at(origins.owner), _exposed(calls.trace)
-    owned, left = np.flatnonzero(belongs & (owning >= 0)), np.flatnonzero(belongs & (owning < 0))
+    device = calls.trace.device
+    belongs = placed.belongs
+    owning = origins.at(origins.owner)
+    exposed = _exposed(calls.trace)
+    owned = np.flatnonzero(belongs & (owning >= 0))
+    left = np.flatnonzero(belongs & (owning < 0))
     counted = _counted_calls(calls, origins, inside, owned, placed.step)
     rows, row_of_call = _rows(
         calls, counted, _Events(calls.trace, owned, exposed, placed), origins.owner[lost]
@@ -108,8 +111,12 @@ class _Events:
     def figures(self, group: Int64s, groups: int) -> list[dict[str, Any]]:
         """The figures of each of ``groups`` rows that come from its events; ``group`` is that of each
         event."""
-        device, events, steps = self.trace.device, self.chosen, self.placed.steps
-        start_ns, end_ns, step = device.start_ns[events], device.end_ns[events], self.placed.step[events]
+        device = self.trace.device
+        events = self.chosen
+        steps = self.placed.steps
+        start_ns = device.start_ns[events]
+        end_ns = device.end_ns[events]
+        step = self.placed.step[events]
         by_step: list[tuple[int, ...]] = [()] * groups
         if steps > 1:
             in_steps = lengths_by_group(group * steps + np.maximum(step, 0), start_ns, end_ns, groups * steps)
@@ -127,7 +134,8 @@ class _Events:
 
     def _exposed(self, group: Int64s, groups: int) -> list[int]:
         """The sum of ``exposed`` in each group, and of its kernels the time when no other kernel runs."""
-        device, own = self.trace.device, self.exposed[self.chosen]
+        device = self.trace.device
+        own = self.exposed[self.chosen]
         has = own >= 0
         total = np.bincount(group[has], weights=own[has], minlength=groups)
         # All other kernels are one more group.
@@ -141,7 +149,9 @@ class _Events:
 
     def _kernels(self, group: Int64s, groups: int) -> list[tuple[LaunchedKernel, ...]]:
         """The events of each group by name, longest first."""
-        trace, device, events = self.trace, self.trace.device, self.chosen
+        trace = self.trace
+        device = self.trace.device
+        events = self.chosen
         found: list[list[LaunchedKernel]] = [[] for _ in range(groups)]
         keys, which = distinct_rows(group, device.name[events])
         lasting_ns = device.end_ns[events] - device.start_ns[events]
@@ -191,7 +201,8 @@ class _CountedCalls(NamedTuple):
 def _counted_calls(
     calls: Calls, origins: Origins, inside: Mask, owned: Int64s, step: Int64s
 ) -> _CountedCalls:
-    host, device = calls.trace.host, calls.trace.device
+    host = calls.trace.host
+    device = calls.trace.device
     # An owner in a captured graph is called once in every replay.
     heard, of = distinct_rows(
         origins.at(origins.owner)[owned], origins.replay[owned], origins.inferred[owned]
@@ -201,7 +212,8 @@ def _counted_calls(
     of_call[of] = owned  # a device event of each call
     silent = np.flatnonzero(_silent(origins, inside, owner))
     nothing = np.zeros(len(silent), np.int64)
-    event, inferred = np.concatenate((owner, silent)), np.concatenate((how, nothing))
+    event = np.concatenate((owner, silent))
+    inferred = np.concatenate((how, nothing))
     during = np.concatenate((step[of_call], step_number(host.start_ns[silent], calls.steps)))
     # A captured call had the lengths of its capture, which are not those of the replay.
     replayed = np.concatenate((replay >= 0, nothing > 0))
@@ -210,7 +222,8 @@ def _counted_calls(
     place = event.copy()
     elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
     place[elsewhere] = calls.launch[replay[elsewhere] - len(host)]
-    module, phase = origins.module[place], origins.phase[place]
+    module = origins.module[place]
+    phase = origins.phase[place]
     for column, noted in ((module, origins.scope), (phase, origins.scope_phase)):
         column[: len(heard)] = np.where(noted[of_call] >= 0, noted[of_call], column[: len(heard)])
     alternates = alternating_attention(
@@ -247,7 +260,8 @@ def _rows(
     )
     rows = []
     for (code, module, phase, how), number, began, caller, missing, figures in columns:
-        variant, alternates = counted.variants[code], counted.alternates_ns.get(code)
+        variant = counted.variants[code]
+        alternates = counted.alternates_ns.get(code)
         rows.append(
             TimeRow(
                 variant.signature,
@@ -271,7 +285,8 @@ def _with_lengths(
 ) -> tuple[list[Variant], Int64s]:
     """The variants and that of each event, counted with the lengths of the sequences of its ``step`` where it
     has one (-1: none)."""
-    variants, variant_of = list(origins.variants), origins.variant[events]
+    variants = list(origins.variants)
+    variant_of = origins.variant[events]
     if not lengths.known:
         return variants, variant_of
     replayed = variant_of.copy()
@@ -296,10 +311,12 @@ def _missing(events: Int64s, group: Int64s, groups: int, owners: Int64s) -> list
 def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:
     """The nearest operator around the calls of each group that is none of ATen's, of most of them; empty
     where they have none."""
-    host, found = calls.trace.host, [""] * groups
+    host = calls.trace.host
+    found = [""] * groups
     foreign = np.array([*(not name.startswith("aten::") for name in calls.trace.names), True])
     chosen = (events >= 0) & (events < len(host))  # not of a captured graph
-    at, which = events[chosen], group[chosen]
+    at = events[chosen]
+    which = group[chosen]
     while len(inner := np.flatnonzero(~foreign[np.where(at >= 0, host.name[at], -1)])):
         parent = calls.parent[at[inner]]
         at[inner] = np.where(parent >= 0, calls.operator[parent], -1)
@@ -338,7 +355,8 @@ def _exposed(trace: Trace) -> Int64s:
 def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | None]:
     """The value of each group in which all ``values`` are the same, else None; so of a group in which they
     are -1."""
-    least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
+    least = np.full(groups, np.iinfo(np.int64).max)
+    most = np.full(groups, -1, np.int64)
     np.minimum.at(least, group, values)
     np.maximum.at(most, group, values)
     return [
@@ -349,7 +367,8 @@ def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | Non
 def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[TimeRow, ...], Int64s]:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it
     has no capture, or by kernel where there is none; and the gap of each event."""
-    events, device = left.chosen, calls.trace.device
+    events = left.chosen
+    device = calls.trace.device
     if not len(events):
         return (), events
     graph = origins.graph[events]
@@ -377,18 +396,22 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[T
     caller = np.where(inside, operator, np.where(graph >= 0, calls.launch[events], -1 - events))
     callers, _ = distinct_rows(group, caller, origins.replay[events])
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
-    figures, around = left.figures(group, len(keys)), _callers(calls, operator, group, len(keys))
+    figures = left.figures(group, len(keys))
+    around = _callers(calls, operator, group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         category = "other"
         if which >= 0:
-            signature, counted = origins.variants[which].signature, origins.variants[which].count
-            category, reason = counted.category, counted.reason or NO_FORMULA
+            signature = origins.variants[which].signature
+            counted = origins.variants[which].count
+            category = counted.category
+            reason = counted.reason or NO_FORMULA
         elif which <= -3:
             graph_name, reason = origins.graphs[-3 - which]
             signature = Signature(graph_name)
         else:
-            signature, reason = Signature(calls.trace.names[code]), NO_OPERATOR if which == -1 else NO_LAUNCH
+            signature = Signature(calls.trace.names[code])
+            reason = NO_OPERATOR if which == -1 else NO_LAUNCH
         count = CallCount("unknown", None, category, reason)
         gaps.append(
             TimeRow(signature, count, at, during, int(numbers[place]), caller=around[place], **figures[place])
@@ -417,7 +440,9 @@ def _other_gaps(
 
 # Fewer calls than this show no pattern; the longer kind takes this many times as long; half of each kind lies
 # this near together.
-_FEWEST, _APART, _TOGETHER = 8, 1.5, 0.2
+_FEWEST = 8
+_APART = 1.5
+_TOGETHER = 0.2
 
 
 def alternating(times_ns: Int64s) -> tuple[float, float] | None:

@@ -269,11 +269,13 @@ class GraphMatcher:
         return exact or cut or nearest
 
     def _compare(self, events: Int64s, one: Candidate) -> GraphMatch | GraphDifference:
-        captured, device = self._captured[one.trace], self._trace.device
+        captured = self._captured[one.trace]
+        device = self._trace.device
         copied = self._copied(events)
         kernels = events[~copied]
         ran = [self._trace.names[code] for code in device.name[kernels].tolist()]
-        streams, numbered = len(np.unique(device.stream[kernels])) > 1, self._numbered(events)
+        streams = len(np.unique(device.stream[kernels])) > 1
+        numbered = self._numbered(events)
         several = one.graph.joins or streams
         paired = (
             self._unnamed(ran, one, captured, several and not numbered)
@@ -307,7 +309,8 @@ class GraphMatcher:
         self, kernels: Int64s, launches: Int64s, captured: CountedTrace
     ) -> GraphDifference | None:
         """Return the first kernel whose recorded grid or block differs from the capture."""
-        device, held = self._trace.device, captured.trace.host.kernel[launches]
+        device = self._trace.device
+        held = captured.trace.host.kernel[launches]
         for at in np.flatnonzero((held >= 0) & (device.shape[kernels] >= 0)).tolist():
             shape, (name, other) = (
                 self._trace.launch_shapes[device.shape[kernels[at]]],
@@ -361,7 +364,8 @@ class GraphMatcher:
     def _calls(self, trace: int, launches: Int64s) -> Iterator[_Call]:
         """Return the operator and shapes of each captured launch."""
         captured = self._captured[trace]
-        owner, operator = captured.ownership.owner, captured.calls.operator
+        owner = captured.ownership.owner
+        operator = captured.calls.operator
         for launch in launches.tolist():
             event = owner[launch] if owner[launch] >= 0 else operator[launch]
             variant = captured.counts.of_event[event] if event >= 0 else -1
@@ -381,7 +385,8 @@ def _pool(found: list[GraphMatch]) -> tuple[object, ...] | None:
 
 
 def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> Candidate:
-    host, nodes = trace.host, graph.launches
+    host = trace.host
+    nodes = graph.launches
     copied = np.array(
         [any(word in trace.names[code] for word in _COPYING) for code in host.name[nodes].tolist()], bool
     )
@@ -492,7 +497,8 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
 
     ``launches`` are all of the captured graph.
     """
-    operator, owner = int(captured.calls.operator[launch]), int(captured.ownership.owner[launch])
+    operator = int(captured.calls.operator[launch])
+    owner = int(captured.ownership.owner[launch])
     if operator < 0 or name.startswith(_UNNAMED):
         return ""
     called: str = captured.trace.names[captured.trace.host.name[operator]]
@@ -500,7 +506,8 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
         return "" if name.startswith(called) or called.startswith(name) else called
     if name.startswith("triton_"):
         return called if called.startswith("aten::") else ""
-    short, work = short_kernel(name), _counted(owner, captured)
+    short = short_kernel(name)
+    work = _counted(owner, captured)
     is_product = short.startswith(_PRODUCT_KERNELS)
     excluded = False
     if _COLLECTIVE.match(name):

@@ -30,7 +30,8 @@ def find_origins(
     ``inside`` says which host events are in the window. ``captures`` are traces in which graphs were
     captured. Raises TraceError where these belong to another trace.
     """
-    trace, launch = first.trace, first.calls.launch
+    trace = first.trace
+    launch = first.calls.launch
     for one in captures:
         if not one.graphs:
             raise TraceError(f"the capture trace {one.name!r} contains no captured graph.", hint=_HINT)
@@ -55,18 +56,18 @@ def find_origins(
             f"First difference: {_place(ran, replay)}, {difference.text}.",
             hint=_HINT,
         )
-    event, of_replay, inferred = (
-        launch.copy(),
-        np.full(len(launch), -1, np.int64),
-        np.zeros(len(launch), np.int64),
-    )
-    graph, graphs = np.full(len(launch), -1, np.int64), dict[tuple[str, str], int]()
+    event = launch.copy()
+    of_replay = np.full(len(launch), -1, np.int64)
+    inferred = np.zeros(len(launch), np.int64)
+    graph = np.full(len(launch), -1, np.int64)
+    graphs = dict[tuple[str, str], int]()
     module_calls = calls.module_calls.copy()
     marks: dict[tuple[int, int], Int64s] = {}
     names = _names(trace, ran)
     for replay, match in matches:
         known = match.launches >= 0
-        at, captured = match.captured.trace, match.captured.graph
+        at = match.captured.trace
+        captured = match.captured.graph
         event[match.events[known]] = match.launches[known] + before[at]
         of_replay[match.events[known]] = replay.launch
         key = (at, captured.events[0])
@@ -161,7 +162,9 @@ class EagerCalls:
 
     def __init__(self, one: CountedTrace) -> None:
         launch = one.calls.launch
-        trace, host, device = one.trace, one.trace.host, one.trace.device
+        trace = one.trace
+        host = one.trace.host
+        device = one.trace.device
         eager = np.flatnonzero((launch >= 0) & (~is_graph_launch(trace)[launch] if len(host) else False))
         order = np.lexsort((device.start_ns[eager], host.start_ns[launch[eager]], host.thread[launch[eager]]))
         self._launch = launch[eager[order]]

@@ -46,7 +46,8 @@ def attribute_host(
 
     ``quiet`` has an entry for each step: whether its times count where others were disturbed.
     """
-    host, owner = calls.trace.host, ownership.owner
+    host = calls.trace.host
+    owner = ownership.owner
     # The end of the part of the window that contains or precedes each event.
     until = window[np.maximum(step_number(host.start_ns, window), 0), 1] if len(window) else host.start_ns
     duration = np.minimum(calls.end_ns, until) - host.start_ns
@@ -98,7 +99,8 @@ def attribute_host(
         keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), began, longest, shares, strict=True
     )
     for place, ((variant, module, phase), each, total, number, step_calls, most, share) in enumerate(columns):
-        call, step_ns = counts.variants[variant], tuple(each) if len(quiet) > 1 else ()
+        call = counts.variants[variant]
+        step_ns = tuple(each) if len(quiet) > 1 else ()
         found, row_of_key[place] = (
             (gaps, -2 - len(gaps)) if call.count.kind == "unknown" else (rows, len(rows))
         )
@@ -121,7 +123,9 @@ def attribute_host(
     weight = np.divide(steady, time, out=np.zeros_like(steady), where=time > 0)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
-    events, row, weight = events[order], row[order], weight[order]
+    events = events[order]
+    row = row[order]
+    weight = weight[order]
     call = np.where(row >= 0, events, -1)
     return DividedTime(
         tuple(rows),
@@ -140,7 +144,8 @@ def _parts(event: Int64s, start: Int64s, end: Int64s, events: int) -> tuple[Floa
     sums = np.zeros((2, len(edges)))
     np.cumsum(np.divide(lasting, running, out=np.zeros_like(lasting), where=running > 0), out=sums[0, 1:])
     np.cumsum(lasting * (running > 1), out=sums[1, 1:])
-    first, last = place[: len(start)], place[len(start) :]
+    first = place[: len(start)]
+    last = place[len(start) :]
     whole = np.maximum(np.bincount(event, end - start, events), 1)
     part, overlapped = (np.bincount(event, each[last] - each[first], events) / whole for each in sums)
     return np.where(overlapped > 0, part, 1.0), overlapped
@@ -165,7 +170,8 @@ def steady_times(site: Int64s, time_ns: npt.NDArray[np.generic], quiet: Mask) ->
     """
     sites = int(site.max(initial=-1)) + 1
     counted = quiet | (np.bincount(site, weights=quiet, minlength=sites) < FEWEST_STEPS)[site]
-    of, times = site[counted], time_ns[counted].astype(np.float64)
+    of = site[counted]
+    times = time_ns[counted].astype(np.float64)
     times = times[np.lexsort((times, of))]
     number = np.bincount(of, minlength=sites)
     place = _QUARTILE * (number - 1)

@@ -46,7 +46,8 @@ class CountedTrace(OfCounts):
 T = TypeVar("T")
 # The event behind a replayed kernel is an eager launch: in a run of the whole graph, or of the same kernel
 # anywhere.
-FROM_RUN, FROM_KERNEL = 1, 2
+FROM_RUN = 1
+FROM_KERNEL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,8 @@ def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], l
     before = [0]
     for one in traces:
         start = before[-1]
-        owner, operator = one.ownership.owner, one.calls.operator
+        owner = one.ownership.owner
+        operator = one.calls.operator
         placed.append(modules.of(one.calls.modules))
         # A launch that was counted as a call of its kernel stands for itself.
         itself = (one.counts.of_event >= 0) & (one.trace.host.kind == RUNTIME)
@@ -200,7 +202,8 @@ def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, 
     module of a replayed kernel if no capture has it. It lies in the module around the launch of the graph,
     which keeps the time of everything below it. ``inside`` says which host events are in the window.
     """
-    trace, launch = calls.trace, calls.launch
+    trace = calls.trace
+    launch = calls.launch
     captured = (origins.replay >= 0) & (origins.inferred != FROM_KERNEL) & (origins.at(origins.module) >= 0)
     events = np.flatnonzero((trace.device.scope >= 0) & ~captured)
     if not len(events):
@@ -211,7 +214,8 @@ def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, 
     places, group = distinct_rows(around, trace.device.scope[events])
     found = []
     for module, scope in places.tolist():
-        outer, path = modules[module].path if module >= 0 else "", trace.scopes[scope].path
+        outer = modules[module].path if module >= 0 else ""
+        path = trace.scopes[scope].path
         if (
             outer and path != outer and not path.startswith(f"{outer}.")
         ):  # it may have the path of the module around it already
@@ -220,7 +224,8 @@ def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, 
             numbers[path] = len(modules)
             modules.append(Module(path, "range"))
         found.append(numbers[path])
-    scope, phase = origins.scope.copy(), origins.scope_phase.copy()
+    scope = origins.scope.copy()
+    phase = origins.scope_phase.copy()
     scope[events] = np.array(found, np.int64)[group]
     backward = np.array([one.is_backward for one in trace.scopes], bool)[trace.device.scope[events]]
     phase[events[backward]] = BACKWARD

@@ -146,8 +146,10 @@ def own(counts: Counts) -> Attribution:
 
     Raises TraceError for captures of other graphs.
     """
-    calls, known = counts.calls, counts.known
-    trace, launch = calls.trace, calls.launch
+    calls = counts.calls
+    known = counts.known
+    trace = calls.trace
+    launch = calls.launch
     ownership = find_owners(calls, counts)
     steps = step_window(calls)
     window = whole_window(calls) if steps is None else steps
@@ -161,12 +163,10 @@ def own(counts: Counts) -> Attribution:
         f"{calls.shared_ids:,}."
     )
     notes = (*calls.notes, *((several,) if calls.shared_ids else ()), *missing_kernels(counts))
-    kept, phase, overhead, earlier_ns = (
-        np.zeros(0, bool),
-        np.zeros(0, np.int64),
-        np.empty((0, 2), np.int64),
-        0,
-    )
+    kept = np.zeros(0, bool)
+    phase = np.zeros(0, np.int64)
+    overhead = np.empty((0, 2), np.int64)
+    earlier_ns = 0
     lost = Lost()
     if len(trace.device):
         captures = [_counted(capture, known) for capture in known.captures]

@@ -70,7 +70,8 @@ def public_calls() -> tuple[MeasuredCall, ...]:
 def host_time(analysis: Analysis) -> HostTime | None:
     """Return the time of the host in ``analysis``; None where its step is not known, stacks were recorded,
     which slow the host down, or a device kept it waiting for all of the step."""
-    division, calls = analysis.division, sum(row.calls for row in analysis.rows)
+    division = analysis.division
+    calls = sum(row.calls for row in analysis.rows)
     if (
         division is None
         or not division.host_s

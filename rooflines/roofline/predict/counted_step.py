@@ -119,7 +119,8 @@ def _in_tf32(count: Count) -> Count:
 
 
 def _of_count(workload: Workload, count: Count, length: int | None) -> CountedStep:
-    batch, memory = workload.batch_size or 1, count.memory
+    batch = workload.batch_size or 1
+    memory = count.memory
     tokens = batch * length if length is not None else None
     every = {name: folded(count, name) for name in ("forward", "backward", "optimizer")}
     operators = {name: found for name, found in every.items() if found}
@@ -135,7 +136,8 @@ def _of_count(workload: Workload, count: Count, length: int | None) -> CountedSt
         memory=_need(memory) if memory is not None else None,
     )
     growth = _growth(memory, batch) if memory is not None else None
-    unit, notes = "tokens" if length is not None else workload.unit, (count.note,) if count.note else ()
+    unit = "tokens" if length is not None else workload.unit
+    notes = (count.note,) if count.note else ()
     return CountedStep(workload, step, unit, operators, growth, _unknown(count), notes)
 
 

@@ -228,13 +228,15 @@ class Efficiencies:
         parts = list(parts)
         time_s = sum(calls * one.time_s for one, calls in parts)
         bound_s = sum(calls * one.lower_bound_s for one, calls in parts)
-        errors, devices = self._step_errors, sorted({call.device for call, _ in self._left_out})
+        errors = self._step_errors
+        devices = sorted({call.device for call, _ in self._left_out})
         data = f"{_PUBLIC if self._is_by_public_errors else self._source}s of {', '.join(devices)}"
         high_s: float | None
         if len(errors) >= _FEWEST_RUNS:
             spread = math.sqrt(sum(error**2 for error in errors) / len(errors) * (1 + 1 / len(errors)))
             wide = math.exp(quantile(len(errors), _OUTSIDE) * spread)
-            low_s, high_s = time_s / wide, time_s * wide
+            low_s = time_s / wide
+            high_s = time_s * wide
             basis = f"errors of {len(errors)} steps in {data}, each predicted by the others"
         else:
             low_s = time_s - _combined((one.group, calls * (one.time_s - one.low_s)) for one, calls in parts)

@@ -92,7 +92,8 @@ class RunOption(NamedTuple):
 
     def changes(self, run: Repeatable) -> Iterator[Change]:
         """The changes of it to try with ``run``."""
-        device, mode = run.analysis.environment.device, run.analysis.workload.mode
+        device = run.analysis.environment.device
+        mode = run.analysis.workload.mode
         applies = (
             (run.is_of_model or self.tried_in_code)
             and device.startswith(self.device)
@@ -127,7 +128,8 @@ def _compiled(run: Repeatable) -> Values:
 
 
 def _threads(run: Repeatable) -> Values:
-    now, cores = run.analysis.environment.threads, run.analysis.environment.cpu_cores or 1
+    now = run.analysis.environment.threads
+    cores = run.analysis.environment.cpu_cores or 1
     number = cores if now != cores else cores // 2
     return [(counted(number, "thread"), number)] if now and cores > 1 else []
 

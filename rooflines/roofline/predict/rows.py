@@ -48,7 +48,8 @@ def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
         kernels, *others = longest_first((row.name, row.calls) for row in members).values()
         fused = sum(others)
         if fused > 0:
-            each, size = tensor_bytes(shape, members[0].precision), sum(row.bytes for row in members)
+            each = tensor_bytes(shape, members[0].precision)
+            size = sum(row.bytes for row in members)
             inside = min(size, (1 if training else 2) * fused * each)
             # Each kernel reads a tensor and writes one.
             found.append(

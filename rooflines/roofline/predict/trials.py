@@ -89,7 +89,8 @@ def outcome(trial: Trial) -> Outcome:
     ``none`` is an interval that contains no gain and excludes the predicted one, ``unclear`` one that
     contains both, or much else.
     """
-    found, expected = trial.speedup, trial.predicted and math.log(trial.predicted)
+    found = trial.speedup
+    expected = trial.predicted and math.log(trial.predicted)
     if trial.reason is not None:
         return "failed"
     if found is None:

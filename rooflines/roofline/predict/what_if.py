@@ -100,11 +100,14 @@ def what_if(
         ),
     ]
     alone_s = replays.gains_s([edit for _, edit in named])
-    changes, before, left_s = list[Alteration](), UNCHANGED, step_s
+    changes = list[Alteration]()
+    before = UNCHANGED
+    left_s = step_s
     for (text, edit), alone in zip(named, alone_s, strict=True):
         gains_s = replays.gains_s([edit.part(part) for part in PARTS], before)
         curve_s = tuple(left_s - gain_s for gain_s in gains_s)
-        before, left_s = before.joined(edit), curve_s[-1]
+        before = before.joined(edit)
+        left_s = curve_s[-1]
         changes.append(Alteration(change=text, alone_s=alone, step_s=left_s, curve_s=curve_s))
     return WhatIf(
         workload=analysis.workload,

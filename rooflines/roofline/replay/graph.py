@@ -33,7 +33,9 @@ _NOISE_NS = 5_000
 NEAR_NS = 15_000
 # Where a trace does not show them: from a launch to the begin of its work, between two pieces of work,
 # and from the end of work to the end of the wait for it.
-_ARRIVAL_NS, _NEXT_NS, _RETURN_NS = 5_000.0, 1_000.0, 5_000.0
+_ARRIVAL_NS = 5_000.0
+_NEXT_NS = 1_000.0
+_RETURN_NS = 5_000.0
 # A call that waits for nothing takes about this long.
 _CALL_NS = 2_000.0
 
@@ -153,7 +155,8 @@ def graph_of(
     arrival = np.where(work.launched, np.minimum(_usual(late[alone], _ARRIVAL_NS), late), 0.0)
     queued = (gap >= 0) & (gap < NEAR_NS) & (late > NEAR_NS)
     following = np.minimum(_usual(gap[queued], _NEXT_NS), gap)
-    launched_from, queued_from = work.launch + arrival, work.start - gap + following
+    launched_from = work.launch + arrival
+    queued_from = work.start - gap + following
     earliest = np.maximum(launched_from, queued_from)
     noted = _noted(calls, begin_ns, work)
     after = _waited_for(calls, begin_ns, work, work.start - earliest, noted)
@@ -166,7 +169,8 @@ def graph_of(
     of_piece, of_wait, after, target = _levels(work, after, waits, waits_before)
     waits = waits._replace(target=target)
     waited = np.where(waits.target >= 0, work.end[waits.target], -np.inf)
-    binding, back = waited > waits.begin, waits.end - waited
+    binding = waited > waits.begin
+    back = waits.end - waited
     usual_return = _usual(back[binding & (back >= 0) & (back < NEAR_NS)], _RETURN_NS)
     lasting = waits.end - waits.begin
     last = float(work.launch[work.launched].max())
@@ -207,7 +211,8 @@ def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
     event = np.flatnonzero(belongs | ((device.start_ns >= begin_ns) & (device.start_ns < end_ns)))
     _, stream = distinct_rows(device.device[event], device.stream[event])
     order = np.lexsort((device.end_ns[event], device.start_ns[event], stream))
-    event, stream = event[order], stream[order]
+    event = event[order]
+    stream = stream[order]
     start, end = ((each[event] - begin_ns).astype(np.float64) for each in (device.start_ns, device.end_ns))
     launched = belongs[event] & (calls.launch[event] >= 0)
     before = np.where(np.diff(stream, prepend=-1) == 0, np.arange(len(event)) - 1, -1)
@@ -230,7 +235,8 @@ def _lanes(calls: Calls, work: _Work) -> list[tuple[int, int, Int64s]]:
 
 
 def _noted(calls: Calls, begin_ns: int, work: _Work) -> _Noted:
-    host, waits = calls.trace.host, calls.trace.stream_waits
+    host = calls.trace.host
+    waits = calls.trace.stream_waits
     runtime = np.flatnonzero(host.kind == RUNTIME) if len(waits) else np.zeros(0, np.int64)
     called = dict(zip(host.correlation[runtime].tolist(), runtime.tolist(), strict=True))
     pairs = zip(waits.correlation.tolist(), waits.recorded.tolist(), strict=True)
@@ -255,10 +261,12 @@ def _after_noted(calls: Calls, begin_ns: int, work: _Work, noted: _Noted) -> Int
         of_lane = np.flatnonzero((noted.device == device) & (noted.stream == stream) & (noted.target >= 0))
         place = np.searchsorted(np.maximum.accumulate(work.launch[pieces]), told[of_lane], side="right")
         inside = place < len(pieces)
-        first, target = pieces[place[inside]], noted.target[of_lane[inside]]
+        first = pieces[place[inside]]
+        target = noted.target[of_lane[inside]]
         # Of several the one that ends last.
         order = np.argsort(work.end[target], kind="stable")
-        first, target = first[order], target[order]
+        first = first[order]
+        target = target[order]
         fits = (work.end[target] <= work.start[first] + _NOISE_NS) & (
             work.stream[target] != work.stream[first]
         )
@@ -308,9 +316,12 @@ def _first_after_waits(calls: Calls, begin_ns: int, work: _Work) -> tuple[Int64s
     # Host events are sorted by thread and start, so that places compare as times within one thread.
     by_call = launched[np.argsort(calls.launch[work.event[launched]], kind="stable")]
     launching = calls.launch[work.event[by_call]]
-    following, made = np.searchsorted(launching, wait), np.searchsorted(record, wait) - 1
+    following = np.searchsorted(launching, wait)
+    made = np.searchsorted(record, wait) - 1
     known = (following < len(launching)) & (made >= 0)
-    wait, following, made = wait[known], following[known], record[made[known]]
+    wait = wait[known]
+    following = following[known]
+    made = record[made[known]]
     same = (host.thread[launching[following]] == host.thread[wait]) & (host.thread[made] == host.thread[wait])
     return by_call[following[same]], host.start_ns[made[same]] - float(begin_ns)
 
@@ -321,14 +332,16 @@ def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work, noted: _Noted)
     host = calls.trace.host
     events = np.flatnonzero(waiting(calls) & (host.end_ns > begin_ns) & (host.start_ns < end_ns))
     events = events[np.argsort(host.start_ns[events], kind="stable")]
-    begin, end = host.start_ns[events] - float(begin_ns), host.end_ns[events] - float(begin_ns)
+    begin = host.start_ns[events] - float(begin_ns)
+    end = host.end_ns[events] - float(begin_ns)
     reached = np.maximum.accumulate(end) if len(end) else end
     opens = np.append(True, begin[1:] >= reached[:-1]) if len(end) else np.zeros(0, bool)
     group = np.cumsum(opens) - 1
     last = np.flatnonzero(np.append(opens[1:], True)) if len(end) else np.zeros(0, np.int64)
     ends = np.full(len(last), -np.inf)
     np.maximum.at(ends, group, end)
-    begins, closing = begin[opens], events[last]
+    begins = begin[opens]
+    closing = events[last]
     by_end = np.argsort(work.end, kind="stable")
     at = np.searchsorted(work.end[by_end], ends + _NOISE_NS, side="right") - 1
     target = np.where(at >= 0, by_end[np.maximum(at, 0)], -1)
@@ -356,10 +369,14 @@ def _levels(
     for stream in range(int(work.stream.max()) + 1):
         pieces = work.stream == stream
         keys[pieces] = np.maximum.accumulate(keys[pieces])
-    of_piece, of_wait = [-1] * len(keys), [0] * len(waits.end)
-    on_stream, host = [0] * (int(work.stream.max()) + 1), 0
-    afters, targets = after.tolist(), waits.target.tolist()
-    streams, launched_behind = work.stream.tolist(), waits_before.tolist()
+    of_piece = [-1] * len(keys)
+    of_wait = [0] * len(waits.end)
+    on_stream = [0] * (int(work.stream.max()) + 1)
+    host = 0
+    afters = after.tolist()
+    targets = waits.target.tolist()
+    streams = work.stream.tolist()
+    launched_behind = waits_before.tolist()
     every = np.concatenate((keys, waits.end))
     for at in np.argsort(every, kind="stable").tolist():
         wait = at - len(keys)

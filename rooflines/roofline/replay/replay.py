@@ -39,7 +39,8 @@ class Edit:
 
     def part(self, part: float) -> Edit:
         """This part of the change; a wait goes with all of it or stays."""
-        scale, rates = 1.0 - part * (1.0 - self.scale), 1.0 - part * (1.0 - self.rates)
+        scale = 1.0 - part * (1.0 - self.scale)
+        rates = 1.0 - part * (1.0 - self.rates)
         return replace(self, scale=scale, rates=rates, without=self.without & (part == 1.0))
 
     def rate(self, times: Floats) -> Floats:
@@ -87,7 +88,8 @@ def _between(graph: WindowGraph, edit: Edit) -> Floats:
 
 def replay(graph: WindowGraph, edits: Sequence[Edit]) -> Floats:
     """When the window ends with each of ``edits``, in nanoseconds since it began: all in the same passes."""
-    count, pieces = len(edits), len(graph.event)
+    count = len(edits)
+    pieces = len(graph.event)
     lasting = np.stack([graph.lasting_ns * edit.scale for edit in edits])
     launched = np.where(graph.launched, graph.launch_ns, 0.0)
     launch, wait, host_end = (
@@ -97,7 +99,8 @@ def replay(graph: WindowGraph, edits: Sequence[Edit]) -> Floats:
     following = np.stack([_between(graph, edit) for edit in edits])
     bound = graph.target >= 0
     binds = np.stack([bound & ~edit.without for edit in edits])
-    end, waited = np.full((count, pieces + 1), -np.inf), np.zeros((count, len(graph.wait_ns) + 1))
+    end = np.full((count, pieces + 1), -np.inf)
+    waited = np.zeros((count, len(graph.wait_ns) + 1))
     for step in graph.order:
         if isinstance(step, StreamRun):
             here = slice(step.first, step.end)

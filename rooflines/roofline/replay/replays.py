@@ -85,9 +85,11 @@ class Replays(NamedTuple):
     def of_rows(self, rows: Mapping[int, float], *, launches: bool = False) -> Edit:
         """The edit in which these seconds of rows go; with ``launches`` also those, and the waits of copies
         for themselves."""
-        goes, cuts = np.zeros(len(self.row)), list[tuple[Intervals, float]]()
+        goes = np.zeros(len(self.row))
+        cuts = list[tuple[Intervals, float]]()
         for place, saved_s in rows.items():
-            mine, share = self.row == place, self._share(place, saved_s)
+            mine = self.row == place
+            share = self._share(place, saved_s)
             goes[mine] = share
             if launches and mine.any():
                 cuts.append((intervals.union(*self.operator[mine].T), share))
@@ -116,7 +118,8 @@ class Replays(NamedTuple):
 def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     """The replays of a judged trace; only what is stated of them where they are not to be trusted, and None
     where there is nothing to replay."""
-    found, analysis = judged.attribution, judged.analysis
+    found = judged.attribution
+    analysis = judged.analysis
     if found is None or not len(found.windows) or analysis.timeline is None or analysis.device_untraced:
         return None
     window = _window(judged, found) if len(found.trace.device) else _of_threads(judged, found)
@@ -194,7 +197,9 @@ def _window(judged: Judged, found: Attribution) -> _Window | None:
 
 def _of_threads(judged: Judged, found: Attribution) -> _Window:
     """The work of a processor, whose operators are as much faster in the timed steps as all of them are."""
-    graph, of_steps, weight = threads_of(found), clock(found), found.pieces.weight
+    graph = threads_of(found)
+    of_steps = clock(found)
+    weight = found.pieces.weight
     row = np.append(judged.place[_place(found)], -1)[graph.event]
     steady = np.ones(len(row)) if weight is None else np.append(weight, 1.0)[graph.event]
     traced_s = found.counted_ns / 1e9 / found.per
@@ -250,12 +255,14 @@ def _place(found: Attribution) -> Int64s:
 def _fitted(graph: WindowGraph, end_ns: float) -> Edit | None:
     """The host's pace with which the window ends at ``end_ns``: as recorded where that is near enough, else
     the slowest of those that fit; None where none does."""
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     for _ in range(2):
         paces = np.linspace(low, high, 17)
         wrong = np.abs(replay(graph, [Edit(rates=np.array([pace])) for pace in paces.tolist()]) / end_ns - 1)
         if high == 1.0 and wrong[-1] <= MOST_WRONG:
             return UNCHANGED
         at = int(np.flatnonzero(wrong <= wrong.min() + _SAME)[-1])
-        low, high = paces[max(0, at - 1)], paces[min(len(paces) - 1, at + 1)]
+        low = paces[max(0, at - 1)]
+        high = paces[min(len(paces) - 1, at + 1)]
     return Edit(rates=paces[at : at + 1]) if wrong[at] <= MOST_WRONG else None
