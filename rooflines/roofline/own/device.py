@@ -12,7 +12,17 @@ import numpy as np
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.distinct import distinct, distinct_rows
 from rooflines.profiler.read.intervals import Intervals, lengths_by_group
-from rooflines.profiler.read.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Mask, Trace
+from rooflines.profiler.read.records import (
+    COMMUNICATION,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    Int32s,
+    Int64s,
+    Mask,
+    Trace,
+    unset,
+)
 from rooflines.profiler.read.signature import Signature
 from rooflines.profiler.tree.breakdown import device_intervals
 from rooflines.profiler.tree.graphs import is_graph_launch
@@ -28,7 +38,7 @@ from rooflines.roofline.own.rows import (
     LaunchedKernel,
     Pieces,
     TimeRow,
-    calls_by_step,
+    by_step,
     longest_by_group,
 )
 
@@ -93,8 +103,8 @@ def attribute_device(
         Pieces(event, starts, ends, row, call_of[event]),
         busy=intervals.union(starts, ends),
         orphans=int((belongs & ~known).sum()),
-        graphs_ns=_lasting(calls.trace, graphs),
-        matched_ns=_lasting(calls.trace, matched),
+        graphs_ns=busy_ns(calls.trace, graphs),
+        matched_ns=busy_ns(calls.trace, matched),
     )
 
 
@@ -117,13 +127,11 @@ class _Events:
         start_ns = device.start_ns[events]
         end_ns = device.end_ns[events]
         step = self.placed.step[events]
-        by_step: list[tuple[int, ...]] = [()] * groups
-        if steps > 1:
-            in_steps = lengths_by_group(group * steps + np.maximum(step, 0), start_ns, end_ns, groups * steps)
-            by_step = [tuple(each) for each in in_steps.reshape(groups, steps).tolist()]
         columns = {
             "time_ns": lengths_by_group(group, start_ns, end_ns, groups).tolist(),
-            "step_ns": by_step,
+            "step_ns": by_step(
+                group, groups, step, steps, lambda of, number: lengths_by_group(of, start_ns, end_ns, number)
+            ),
             "kernels": self._kernels(group, groups),
             "exposed_ns": self._exposed(group, groups),
             "longest": longest_by_group(
@@ -224,8 +232,8 @@ def _counted_calls(
     place[elsewhere] = calls.launch[replay[elsewhere] - len(host)]
     module = origins.module[place]
     phase = origins.phase[place]
-    for column, noted in ((module, origins.scope), (phase, origins.scope_phase)):
-        column[: len(heard)] = np.where(noted[of_call] >= 0, noted[of_call], column[: len(heard)])
+    own = slice(len(heard))
+    module[own], phase[own] = origins.noted(of_call, module[own], phase[own])
     alternates = alternating_attention(
         variants, variant[of], of, device.start_ns[owned], device.end_ns[owned]
     )
@@ -252,7 +260,7 @@ def _rows(
     columns = zip(
         keys.tolist(),
         np.bincount(row, minlength=len(keys)).tolist(),
-        calls_by_step(row, len(keys), counted.step, events.placed.steps),
+        by_step(row, len(keys), counted.step, events.placed.steps),
         _callers(calls, counted.event, row, len(keys)),
         _missing(counted.event, row, len(keys), lost),
         events.figures(row[counted.of], len(keys)),
@@ -313,14 +321,15 @@ def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[s
     where they have none."""
     host = calls.trace.host
     found = [""] * groups
+    named = np.append(host.name, -1)
     foreign = np.array([*(not name.startswith("aten::") for name in calls.trace.names), True])
     chosen = (events >= 0) & (events < len(host))  # not of a captured graph
     at = events[chosen]
     which = group[chosen]
-    while len(inner := np.flatnonzero(~foreign[np.where(at >= 0, host.name[at], -1)])):
+    while len(inner := np.flatnonzero(~foreign[named[at]])):
         parent = calls.parent[at[inner]]
-        at[inner] = np.where(parent >= 0, calls.operator[parent], -1)
-    keys, each = distinct_rows(which, np.where(at >= 0, host.name[at], -1))
+        at[inner] = np.append(calls.operator, -1)[parent]
+    keys, each = distinct_rows(which, named[at])
     for place in np.argsort(np.bincount(each), kind="stable").tolist():
         of, name = keys[place].tolist()
         found[of] = (
@@ -329,7 +338,7 @@ def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[s
     return found
 
 
-def _lasting(trace: Trace, chosen: Mask) -> int:
+def busy_ns(trace: Trace, chosen: Mask) -> int:
     """The time in which one of the chosen device events runs."""
     return intervals.length(intervals.union(trace.device.start_ns[chosen], trace.device.end_ns[chosen]))
 
@@ -338,7 +347,7 @@ def _exposed(trace: Trace) -> Int64s:
     """Of each copy and collective the time in which nothing of a higher priority runs; -1 for everything
     else."""
     device = trace.device
-    found = np.full(len(device), -1, np.int64)
+    found = unset(len(device))
     hiding = device_intervals(trace, KERNEL, MEMSET)
     for kind in (MEMCPY, COMMUNICATION):
         chosen = device.kind == kind
@@ -356,7 +365,7 @@ def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | Non
     """The value of each group in which all ``values`` are the same, else None; so of a group in which they
     are -1."""
     least = np.full(groups, np.iinfo(np.int64).max)
-    most = np.full(groups, -1, np.int64)
+    most = unset(groups)
     np.minimum.at(least, group, values)
     np.maximum.at(most, group, values)
     return [
@@ -386,10 +395,7 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[T
     # A kernel launched from Python, below no operator, belongs to the module around the launch.
     module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
     phase = np.where(inside, at_launch(origins.phase, operator), UNKNOWN)
-    module, phase = (
-        np.where(noted[events] >= 0, noted[events], column)
-        for column, noted in ((module, origins.scope), (phase, origins.scope_phase))
-    )
+    module, phase = origins.noted(events, module, phase)
     keys, group = distinct_rows(name, variant, module, phase)
     # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is
     # neither, one of the kernel.

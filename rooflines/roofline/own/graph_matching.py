@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,9 +31,11 @@ from rooflines.profiler.read.records import (
     Mask,
     Trace,
     of_kinds,
+    unset,
 )
 from rooflines.profiler.tree.graphs import CapturedGraph, Replay
 from rooflines.roofline.count.by_key import grouped
+from rooflines.roofline.count.counts import Variant
 from rooflines.roofline.count.formulas import CallCount, Work
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.own.origins import CountedTrace
@@ -207,40 +209,38 @@ class GraphMatcher:
         recorded."""
         device = self._trace.device
         sequences: list[bytes] = []
-        ran: dict[bytes, Int64s] = {}
-        of_graph: dict[int, list[bytes]] = {}
+        of_graph: dict[int, dict[bytes, Int64s]] = defaultdict(dict)
         for fit, all_events in zip(chosen, events, strict=True):
             if isinstance(fit, GraphDifference) or fit.captured.names is not None:
                 sequences.append(b"")
                 continue
             kernels = all_events[~self._copied(all_events)]
             sequences.append(np.stack((device.name[kernels], device.shape[kernels])).tobytes())
-            ran.setdefault(sequences[-1], kernels)
-            known = of_graph.setdefault(fit.captured.number, [])
-            if sequences[-1] not in known:
-                known.append(sequences[-1])
+            of_graph[fit.captured.number].setdefault(sequences[-1], kernels)
         doubtful: dict[bytes, GraphDifference] = {}
-        for known in of_graph.values():
-            for sequence in known if len(known) > 1 else ():
-                other = known[0] if sequence != known[0] else known[1]
-                doubtful.setdefault(sequence, self._unlike(ran[sequence], ran[other]))
+        for ran in of_graph.values():
+            if len(ran) > 1:
+                first, second, *_ = ran
+                for sequence, kernels in ran.items():
+                    other = ran[second if sequence == first else first]
+                    doubtful.setdefault(sequence, self._unlike(kernels, other))
         return [doubtful.get(sequence, fit) for sequence, fit in zip(sequences, chosen, strict=True)]
 
     def _unlike(self, one: Int64s, other: Int64s) -> GraphDifference:
         """Describe the first kernel in which two replays of the same captured graph differ."""
         device = self._trace.device
-        at = int(
-            np.flatnonzero(
-                (device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other])
-            )[0]
-        )
+        unlike = (device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other])
+        at = int(np.argmax(unlike))
         shown = []
         for kernel in (one[at], other[at]):
             shape = device.shape[kernel]
             grid = f" with grid and block {_shown(self._trace.launch_shapes[shape])}" if shape >= 0 else ""
             shown.append(_short(self._trace.names[device.name[kernel]]) + grid)
-        text = f"the replay ran {shown[0]}, another that fits the same captured graph ran {shown[1]}"
-        return GraphDifference(f"{_place(at, len(one))}: {text}, and the capture has no names of kernels", at)
+        text = (
+            f"the replay ran {shown[0]}, another that fits the same captured graph ran {shown[1]}, and the "
+            "capture has no names of kernels"
+        )
+        return _differs(at, len(one), text)
 
     def _numbered(self, events: Int64s) -> bool:
         node = self._trace.device.graph_node[events]
@@ -285,15 +285,13 @@ class GraphMatcher:
         if isinstance(paired, GraphDifference):
             return paired
         in_order = np.array_equal(paired, np.arange(len(paired)))
-        if one.names is not None and not (in_order and (numbered or not streams)):
-            doubt = self._exchangeable(one, one.names)
-            if doubt is not None:
-                return doubt
         launches = one.kernels[paired]
         wrong = self._other_shape(kernels, launches, captured)
+        if one.names is not None and not (in_order and (numbered or not streams)):
+            wrong = self._exchangeable(one, one.names) or wrong
         if wrong is not None:
             return wrong
-        found = np.full(len(events), -1, np.int64)
+        found = unset(len(events))
         found[~copied] = launches
         if one.fills == [_fills(self._trace.names[code]) for code in device.name[events[copied]].tolist()]:
             found[copied] = one.copies
@@ -321,7 +319,7 @@ class GraphMatcher:
                     f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture "
                     f"has {_shown(other)}"
                 )
-                return GraphDifference(f"{_place(at, len(kernels))}: {differ}", at)
+                return _differs(at, len(kernels), differ)
         return None
 
     def _exchangeable(self, one: Candidate, names: list[str]) -> GraphDifference | None:
@@ -334,7 +332,7 @@ class GraphMatcher:
                     f"{_short(name)} was captured with several shapes, and on several streams its "
                     "calls have no recorded order"
                 )
-                return GraphDifference(f"{_place(at, len(names))}: {reason}", at)
+                return _differs(at, len(names), reason)
         return None
 
     def _unnamed(
@@ -345,9 +343,8 @@ class GraphMatcher:
         for at, (name, launch) in enumerate(zip(ran, launches.tolist(), strict=False)):
             reason = contradiction(name, launch, one.graph.launches, captured)
             if reason:
-                return GraphDifference(
-                    f"{_place(at, len(ran))}: the replay ran {_short(name)}, the capture has {reason}", at
-                )
+                text = f"the replay ran {_short(name)}, the capture has {reason}"
+                return _differs(at, len(ran), text)
         if len(ran) != len(launches):
             return GraphDifference(
                 f"the replay ran {len(ran):,} kernels, the capture has {len(launches):,}",
@@ -367,21 +364,15 @@ class GraphMatcher:
         owner = captured.ownership.owner
         operator = captured.calls.operator
         for launch in launches.tolist():
-            event = owner[launch] if owner[launch] >= 0 else operator[launch]
-            variant = captured.counts.of_event[event] if event >= 0 else -1
-            signature = captured.counts.variants[variant].signature if variant >= 0 else None
-            yield (signature.name, signature.shapes()) if signature else ("", "")
+            variant = _variant(owner[launch] if owner[launch] >= 0 else operator[launch], captured)
+            yield (variant.signature.name, variant.signature.shapes()) if variant else ("", "")
 
 
 def _pool(found: list[GraphMatch]) -> tuple[object, ...] | None:
     """Return the model and batch that all of these belong to; None if they differ or if the names of their
     kernels are not recorded."""
-    pools = {fit.captured.pool for fit in found}
-    return (
-        next(iter(pools))
-        if len(pools) == 1 and all(fit.captured.names is not None for fit in found)
-        else None
-    )
+    pools = {fit.captured.pool if fit.captured.names is not None else None for fit in found}
+    return pools.pop() if len(pools) == 1 else None
 
 
 def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> Candidate:
@@ -418,9 +409,7 @@ def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | GraphDi
             f"the replay ran {counted(len(ran), 'kernel')}, the capture has {len(held):,}", at
         )
     if at == len(held):
-        return GraphDifference(
-            f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture ends before it", at
-        )
+        return _differs(at, len(ran), f"the replay ran {_short(ran[at])}, the capture ends before it")
     names = ran[at], held[at]
     one, other = map(_short, names)
     if one == other:  # the part around the first letter in which they differ
@@ -429,11 +418,12 @@ def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | GraphDi
         one, other = (
             f"{'…' if start else ''}{name[start:end]}{'…' if end < len(name) else ''}" for name in names
         )
-    return GraphDifference(f"{_place(at, len(ran))}: the replay ran {one}, the capture has {other}", at)
+    return _differs(at, len(ran), f"the replay ran {one}, the capture has {other}")
 
 
-def _place(at: int, number: int) -> str:
-    return f"kernel {at + 1:,} of {number:,}"
+def _differs(at: int, number: int, text: str) -> GraphDifference:
+    """The difference in one kernel of ``number``."""
+    return GraphDifference(f"kernel {at + 1:,} of {number:,}: {text}", at)
 
 
 def _shown(shape: LaunchShape) -> str:
@@ -531,11 +521,16 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
     return called if excluded else ""
 
 
+def _variant(event: int, captured: CountedTrace) -> Variant | None:
+    """How the event is counted; None of none."""
+    variant = captured.counts.of_event[event] if event >= 0 else -1
+    return captured.counts.variants[variant] if variant >= 0 else None
+
+
 def _counted(event: int, captured: CountedTrace) -> CallCount | None:
     """The count of the event; None where it has no work."""
-    variant = captured.counts.of_event[event] if event >= 0 else -1
-    count = captured.counts.variants[variant].count if variant >= 0 else None
-    return None if count is None or count.work is None else count
+    variant = _variant(event, captured)
+    return variant.count if variant is not None and variant.count.work is not None else None
 
 
 def _is_foreign(called: str, inside: slice, captured: CountedTrace) -> bool:

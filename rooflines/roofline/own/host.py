@@ -24,7 +24,7 @@ from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import step_number
 from rooflines.roofline.count.counts import Counts
 from rooflines.roofline.own.ownership import Ownership
-from rooflines.roofline.own.rows import DividedTime, Pieces, TimeRow, calls_by_step, longest_by_group
+from rooflines.roofline.own.rows import DividedTime, Pieces, TimeRow, by_step, longest_by_group
 from rooflines.roofline.uncertainty import Floats
 
 # With fewer steps a quartile says no more than the mean.
@@ -90,7 +90,7 @@ def attribute_host(
     np.add.at(times, (group, np.maximum(step[events], 0)), time)
     totals = np.bincount(group, weights=steady, minlength=len(keys))
     numbers = np.bincount(group, minlength=len(keys))
-    began = calls_by_step(group, len(keys), step[events], len(quiet))
+    began = by_step(group, len(keys), step[events], len(quiet))
     longest = longest_by_group(group, len(keys), host.start_ns[events], duration[events], step[events])
     shares = np.divide(
         np.bincount(group, shared * time, len(keys)), np.maximum(np.bincount(group, time, len(keys)), 1)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.read.distinct import distinct_rows
-from rooflines.profiler.read.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Mask
+from rooflines.profiler.read.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Mask, unset
 from rooflines.profiler.tree.graphs import CapturedGraph, captured_graphs
 from rooflines.profiler.tree.tree import BACKWARD, Calls, Module
 from rooflines.profiler.tree.windows import at_launch
@@ -38,8 +38,10 @@ class CountedTrace(OfCounts):
     ) -> CountedTrace:
         """The trace with the graphs that were captured in it; ``tokens`` is the batch of graphs without a
         mark."""
-        graphs = captured_graphs(counts.calls)
-        sized = (graph if graph.tokens is not None else replace(graph, tokens=tokens) for graph in graphs)
+        sized = (
+            graph if graph.tokens is not None else replace(graph, tokens=tokens)
+            for graph in captured_graphs(counts.calls)
+        )
         return cls(counts, ownership, tuple(sized), name)
 
 
@@ -82,13 +84,16 @@ class Origins:
     variants: tuple[Variant, ...]
     silent: Mask
 
-    def at(self, column: npt.NDArray[Any], otherwise: int = -1) -> npt.NDArray[Any]:
-        """``column`` at the host event behind each device event, ``otherwise`` where that is not known."""
-        return (
-            np.where(self.event >= 0, column[self.event], otherwise)
-            if len(column)
-            else np.full(len(self.event), otherwise)
-        )
+    def at(self, column: Int64s) -> Int64s:
+        """``column`` at the host event behind each device event, -1 where that is not known."""
+        return np.append(column, -1)[self.event]
+
+    def noted(self, events: Int64s, module: Int64s, phase: Int64s) -> tuple[Int64s, Int64s]:
+        """The ``module`` and the ``phase`` of device ``events``, those that an annotation gives in their
+        place."""
+        scope = self.scope[events]
+        scope_phase = self.scope_phase[events]
+        return np.where(scope >= 0, scope, module), np.where(scope_phase >= 0, scope_phase, phase)
 
 
 def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], list[Int64s]]:
@@ -125,7 +130,7 @@ def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], l
     name, owner, operator, placed_at, phase, variant = (
         np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True)
     )
-    none = np.full(len(launch), -1, np.int64)
+    none = unset(len(launch))
     origins = Origins(
         launch,
         none,

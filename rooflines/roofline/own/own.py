@@ -33,7 +33,7 @@ from rooflines.profiler.tree.windows import inside as in_windows
 from rooflines.roofline.count.cached_kernels import missing_kernels
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.count.counts import Counts, Known, OfCounts
-from rooflines.roofline.own.device import InWindows, attribute_device
+from rooflines.roofline.own.device import InWindows, attribute_device, busy_ns
 from rooflines.roofline.own.graphs import find_origins
 from rooflines.roofline.own.host import FEWEST_STEPS, attribute_host
 from rooflines.roofline.own.origins import FROM_KERNEL, CountedTrace, with_scopes
@@ -158,11 +158,11 @@ def own(counts: Counts) -> Attribution:
     windows = window if steps is None else calls.steps
     if known.captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
-    several = (
-        "Correlation ids with several launches, of which the times told which launched what: "
-        f"{calls.shared_ids:,}."
-    )
-    notes = (*calls.notes, *((several,) if calls.shared_ids else ()), *missing_kernels(counts))
+    notes = calls.notes
+    if calls.shared_ids:
+        several = "Correlation ids with several launches, of which the times told which launched what"
+        notes += (f"{several}: {calls.shared_ids:,}.",)
+    notes += (*missing_kernels(counts),)
     kept = np.zeros(0, bool)
     phase = np.zeros(0, np.int64)
     overhead = np.empty((0, 2), np.int64)
@@ -197,9 +197,7 @@ def own(counts: Counts) -> Attribution:
         divided = attribute_device(
             calls, origins, inside, InWindows(window, belongs, step, count), lost.launches
         )
-        earlier_ns = intervals.length(
-            intervals.union(trace.device.start_ns[before], trace.device.end_ns[before])
-        )
+        earlier_ns = busy_ns(trace, before)
         notes += (*about_graphs, *_left_out(trace, before, earlier_ns, window))
     else:
         step = step_number(trace.host.start_ns, calls.steps[:count])

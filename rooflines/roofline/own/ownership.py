@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rooflines.profiler.read.nesting import covered
-from rooflines.profiler.read.records import OPERATOR, Int64s
+from rooflines.profiler.read.records import OPERATOR, Int64s, unset
 from rooflines.profiler.tree.tree import Calls
 from rooflines.roofline.count.counts import Counts
 from rooflines.roofline.count.dispatchers import enclosed
@@ -57,7 +57,7 @@ def find_owners(calls: Calls, counts: Counts) -> Ownership:
     whose = outermost.copy()
     wrappers = wrapping[outermost]
     whose[wrappers] = workers[np.searchsorted(workers, outermost[wrappers])]
-    owner = np.full(len(after), -1, np.int64)
+    owner = unset(len(after))
     starts = outermost
     lengths = after[outermost] - outermost
     # Every event from an outermost one up to the end of what it encloses.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -169,12 +170,23 @@ class DividedTime(NamedTuple):
     matched_ns: int = 0
 
 
-def calls_by_step(group: Int64s, groups: int, step: Int64s, steps: int) -> list[tuple[int, ...]]:
-    """How many calls of each group began in each step; empty with fewer than two steps."""
+def _calls(group: Int64s, groups: int) -> Int64s:
+    return np.bincount(group, minlength=groups)
+
+
+def by_step(
+    group: Int64s,
+    groups: int,
+    step: Int64s,
+    steps: int,
+    sums: Callable[[Int64s, int], Int64s] = _calls,
+) -> list[tuple[int, ...]]:
+    """The ``sums`` by group of each step, by default how many calls began in it; empty with fewer than two
+    steps."""
     if steps < 2:
         return [()] * groups
-    numbers = np.bincount(group * steps + np.maximum(step, 0), minlength=groups * steps)
-    return [tuple(each) for each in numbers.reshape(groups, steps).tolist()]
+    found = sums(group * steps + np.maximum(step, 0), groups * steps)
+    return [tuple(each) for each in found.reshape(groups, steps).tolist()]
 
 
 def longest_by_group(

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflines.profiler.read.distinct import distinct_rows
-from rooflines.profiler.read.records import RUNTIME, Int32s, Int64s, Mask
+from rooflines.profiler.read.records import RUNTIME, Int32s, Int64s, Mask, unset
 from rooflines.profiler.tree.idle import LONGEST_ARRIVAL_NS, waiting
 from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import at_launch
@@ -242,7 +242,7 @@ def _noted(calls: Calls, begin_ns: int, work: _Work) -> _Noted:
     pairs = zip(waits.correlation.tolist(), waits.recorded.tolist(), strict=True)
     ends = [(called.get(call, -1), called.get(call if record < 0 else record, -1)) for call, record in pairs]
     call, record = np.array(ends, np.int64).reshape(-1, 2).T
-    target = np.full(len(call), -1, np.int64)
+    target = unset(len(call))
     for device, stream, pieces in _lanes(calls, work):
         here = np.flatnonzero((waits.device == device) & (waits.awaited == stream) & (record >= 0))
         recorded = host.start_ns[record[here]] - float(begin_ns)
@@ -255,7 +255,7 @@ def _noted(calls: Calls, begin_ns: int, work: _Work) -> _Noted:
 def _after_noted(calls: Calls, begin_ns: int, work: _Work, noted: _Noted) -> Int64s:
     """What each piece waits for on another stream by what is noted, -1 for nothing: the first piece that was
     handed to the stream after it was told to wait."""
-    found = np.full(len(work.event), -1, np.int64)
+    found = unset(len(work.event))
     told = calls.trace.host.start_ns[noted.call] - float(begin_ns)
     for device, stream, pieces in _lanes(calls, work):
         of_lane = np.flatnonzero((noted.device == device) & (noted.stream == stream) & (noted.target >= 0))

@@ -15,7 +15,7 @@ import numpy as np
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.records import Int64s
+from rooflines.profiler.read.records import Int64s, unset
 from rooflines.roofline.analysis import Analysis, ReplayedStep
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.own.device import OUTSIDE_STEPS
@@ -240,7 +240,7 @@ def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
 def _codes(found: Attribution) -> Int64s:
     """The number of the row of each device event, those of gaps behind those of rows; -1 of what others
     launched."""
-    codes = np.full(len(found.trace.device), -1, np.int64)
+    codes = unset(len(found.trace.device))
     mine = found.pieces.row != -1
     codes[found.pieces.event[mine]] = _place(found)[mine]
     return codes

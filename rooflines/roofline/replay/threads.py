@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rooflines.profiler.read import intervals
-from rooflines.profiler.read.records import Int64s, Mask
+from rooflines.profiler.read.records import Int64s, Mask, unset
 from rooflines.roofline.judge.step.partition import main_thread
 from rooflines.roofline.own.own import Attribution
 from rooflines.roofline.replay.graph import NEAR_NS, StreamRun, WindowGraph
@@ -79,7 +79,7 @@ def threads_of(found: Attribution) -> WindowGraph:
 
 def _waited_for(on_main: Mask, start: Floats, end: Floats, late: Int64s) -> Int64s:
     """The piece that each of those that begin ``late`` waits for, -1 for none."""
-    found = np.full(len(start), -1, np.int64)
+    found = unset(len(start))
     for mine in (True, False):
         others = np.flatnonzero(on_main != mine)
         others = others[np.argsort(end[others], kind="stable")]
