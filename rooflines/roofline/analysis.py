@@ -35,6 +35,8 @@ ANALYSIS_SCHEMA = "rooflines.analysis/2"
 # a third of every roof.
 Bound = Literal["compute", "memory", "inefficient", "latency", "transfer", "communication", "unknown"]
 Limit = Literal["input", "host"]
+# A sum of whole numbers over the steps, or its mean.
+Number: TypeAlias = int | float
 Phase = Literal["forward", "backward", "optimizer", "prefill", "decode", ""]
 CATEGORIES = (
     "convolution",
@@ -156,9 +158,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     rest says little of the whole; then all of the time is unjudged.
     """
 
-    flops: int | float | None = None
-    matrix_flops: int | float | None = None
-    bytes: int | float | None = None
+    flops: Number | None = None
+    matrix_flops: Number | None = None
+    bytes: Number | None = None
     time_s: float | None = None
     #: an operator faster than its bound counts with its time
     lower_bound_s: float | None = None
@@ -381,7 +383,7 @@ class Synchronization(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one kind in which the host waits for the device."""
 
     call: str
-    calls: int | float
+    calls: Number
     #: how long the host waits
     wait_s: float
     #: how long the device is then idle; never more than ``wait_s``, because a host that had not waited would
@@ -406,7 +408,7 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
         "operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"
     ]
     name: str
-    calls: int | float
+    calls: Number
     #: of the device's idle time
     idle_s: float
     shapes: str = ""
@@ -434,7 +436,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     #: the size of one, by which NVIDIA's nccl-tests divide; None where the trace does not hold it
     bytes: int | None = None
-    calls: int | float
+    calls: Number
     time_s: float
     #: the part of the time that nothing hides
     exposed_s: float
@@ -450,7 +452,7 @@ class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
     makes them."""
 
     time_s: float
-    calls: int | float
+    calls: Number
     operators: tuple[str, ...] = ()
 
 
@@ -504,7 +506,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    calls: int | float
+    calls: Number
     time_s: float
     streams: tuple[int, ...] = ()
     grid: tuple[int, int, int] | None = None
@@ -539,7 +541,7 @@ class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     own."""
 
     name: str
-    calls: int | float
+    calls: Number
     time_s: float
     #: no formula, a shape that the trace does not hold
     reason: str
@@ -628,11 +630,11 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     shapes: str
     precision: str | None = None
     category: str
-    calls: int | float
+    calls: Number
     time_s: float
-    flops: int | float
-    matrix_flops: int | float
-    bytes: int | float
+    flops: Number
+    matrix_flops: Number
+    bytes: Number
     intensity_flop_per_byte: float | None = None
     flop_per_s: float | None = None
     byte_per_s: float | None = None
@@ -679,11 +681,11 @@ class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     #: its class
     type: str
-    calls: int | float
+    calls: Number
     time_s: float
-    flops: int | float
-    matrix_flops: int | float
-    bytes: int | float
+    flops: Number
+    matrix_flops: Number
+    bytes: Number
     lower_bound_s: float | None = None
     efficiency: float | None = None
     headroom_s: float | None = None

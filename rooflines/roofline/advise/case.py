@@ -12,9 +12,9 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Row
+from rooflines.roofline.analysis import Analysis, Example, HostWork, Kernel, OperatorRow, Row
 from rooflines.roofline.judge.shapes import tensors
 from rooflines.roofline.predict.options import BY_NAME
 from rooflines.roofline.predict.rows import exchanges_data, transfers
@@ -113,6 +113,11 @@ class Ran(NamedTuple):
         """The sizes of its tensors, as far as they were recorded."""
         return tensors(self.row)
 
+    @property
+    def matrix_sizes(self) -> list[int]:
+        """The sizes of the matrices among its tensors, smallest first."""
+        return sorted({size for tensor in self.tensors if len(tensor) > 1 for size in tensor[-2:]})
+
 
 class Case:
     """An analysis and what of its step no advice is about yet."""
@@ -189,6 +194,12 @@ class Case:
         """Idle time of one cause that no advice is about yet."""
         return max(0.0, self.analysis.idle_s(cause) - self._taken[cause])
 
+    def host_work(self, chosen: Callable[[HostWork], bool]) -> tuple[list[HostWork], float]:
+        """The chosen work of the host during which the device is idle, and for how long that is, as far as no
+        advice is about it yet."""
+        found = [work for work in self.analysis.host_work if chosen(work)]
+        return found, min(self.idle_s("host_bound"), sum(work.idle_s for work in found))
+
     def take(self, advice: Advice) -> None:
         """Give its times to a piece of advice."""
         self.given.append(advice.suggestion)
@@ -233,6 +244,9 @@ class Case:
     def kernels(self) -> Iterator[Kernel]:
         """All kernels."""
         return (kernel for ran in self.every() for kernel in ran.kernels)
+
+
+Rule: TypeAlias = Callable[[Case], Advice | None]
 
 
 def device_kind(analysis: Analysis) -> str:

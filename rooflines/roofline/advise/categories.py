@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from rooflines.roofline.advise.case import (
     Advice,
     Case,
     Key,
     Ran,
+    Rule,
     Setting,
     calls_of,
     computes,
@@ -51,7 +52,7 @@ _MAKER = re.compile(
 _RENAMED = {"Tensile": "hipBLASLt", "CK": "Composable Kernel", "fbgemm": "FBGEMM"}
 
 
-def slow(category: str) -> Callable[[Case], Advice | None]:
+def slow(category: str) -> Rule:
     """The rule for one category."""
 
     def rule(case: Case) -> Advice | None:
@@ -225,8 +226,9 @@ def _faster_products(case: Case, found: list[Ran]) -> str | None:
             "library for each size"
         )
     worst = max(found, key=lambda one: one.headroom_s)
-    every = {size for tensor in worst.tensors if len(tensor) > 1 for size in tensor[-2:]}
-    sizes = sorted(size for size in every if size > TILE and math.ceil(size / TILE) * TILE >= WASTE * size)
+    sizes = [
+        size for size in worst.matrix_sizes if size > TILE and math.ceil(size / TILE) * TILE >= WASTE * size
+    ]
     if sizes:
         return (
             f"sizes that are multiples of {TILE} instead of {', '.join(map(str, sizes[:4]))}: the "

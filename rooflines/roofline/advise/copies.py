@@ -80,8 +80,7 @@ def of_ddp(case: Case) -> Advice | None:
     } - {""}
     own = (*_CONVERSIONS, "aten::cat")  # buffers are packed for the broadcast
     buffers = case.ran(lambda one: one.row.name in own and one.row.module in wrappers and one not in buckets)
-    waits_s = sum(one.idle_s for one in case.analysis.host_work if one.kind == "broadcast")
-    idle_s = min(case.idle_s("host_bound"), waits_s) if wrappers or buckets else 0.0
+    _, idle_s = case.host_work(lambda work: work.kind == "broadcast" and bool(wrappers or buckets))
     parts = [
         (total(buckets), "gradients and their buckets", "gradient_as_bucket_view=True"),
         (

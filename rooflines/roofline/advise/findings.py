@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from rooflines.installed import load_all
@@ -25,7 +25,7 @@ from rooflines.roofline.advise import (
     small_kernels,
     training,
 )
-from rooflines.roofline.advise.case import Advice, Case, Setting
+from rooflines.roofline.advise.case import Advice, Case, Rule, Setting
 from rooflines.roofline.advise.plan import Planned, in_order, planned
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.judge.step.interference import delayed, is_delayed
@@ -36,8 +36,6 @@ from rooflines.roofline.replay.replays import Replays
 # What is below this share of a step is not worth a sentence.
 WORTH = 0.02
 MOST = 6
-
-Rule = Callable[[Case], Advice | None]
 
 # Special rules first: what they are about is taken out of the times that the general ones see.
 RULES: tuple[Rule, ...] = (

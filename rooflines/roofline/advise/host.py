@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from rooflines.profiler.tree.idle import LONGEST_ARRIVAL_NS
 from rooflines.roofline.advise.case import WORTH_SAYING, Advice, Case, Setting, larger_batch, setting
@@ -235,13 +234,6 @@ def _times(number: float) -> str:
     return "once" if 0.95 < number < 1.5 else f"{number:,.0f} times" if number > 1 else f"{number:.2g} times"
 
 
-def _host_work(case: Case, chosen: Callable[[HostWork], bool]) -> tuple[list[HostWork], float]:
-    """The chosen work of the host during which the device is idle, and for how long that is, as far as no
-    advice is about it yet."""
-    found = [work for work in case.analysis.host_work if chosen(work)]
-    return found, min(case.idle_s("host_bound"), sum(work.idle_s for work in found))
-
-
 def _named(found: list[HostWork]) -> str:
     return ", ".join(
         (
@@ -254,7 +246,7 @@ def _named(found: list[HostWork]) -> str:
 
 def preprocessing(case: Case) -> Advice | None:
     """Work on the host inside the step, outside of a loader, while the device has nothing to do."""
-    found, idle_s = _host_work(case, lambda work: work.kind in ("operator", "python"))
+    found, idle_s = case.host_work(lambda work: work.kind in ("operator", "python"))
     if idle_s <= 0:
         return None
     remedy = (
@@ -276,7 +268,7 @@ def preprocessing(case: Case) -> Advice | None:
 
 def unrecorded(case: Case) -> Advice | None:
     """Long stretches in which the host runs no operator at all."""
-    _, idle_s = _host_work(case, lambda work: work.kind == "unrecorded")
+    _, idle_s = case.host_work(lambda work: work.kind == "unrecorded")
     kernels = bool(case.analysis.rows) and not any(
         row.phase for row in case.analysis.rows
     )  # without operators in the trace
@@ -299,7 +291,7 @@ def beginning(case: Case) -> Advice | None:
     def once(work: HostWork) -> bool:
         return work.kind == "runtime" and "GraphLaunch" not in work.name and not _recurs(case, work.calls)
 
-    found, idle_s = _host_work(case, once)
+    found, idle_s = case.host_work(once)
     if idle_s <= 0:
         return None
     return Advice(
@@ -316,7 +308,7 @@ def allocating(case: Case) -> Advice | None:
     """Memory that the steps take from the driver. A cache that is off gives back as often as it takes, for
     every tensor; one that is short or fragmented gives back little; calls of a single step may fill an empty
     one."""
-    found, idle_s = _host_work(case, lambda work: work.kind == "allocator")
+    found, idle_s = case.host_work(lambda work: work.kind == "allocator")
     if idle_s <= 0 or not case.on_cuda:
         return None
     taken, given = (sum(work.calls for work in found if word in work.name) for word in ("Malloc", "Free"))
@@ -362,7 +354,7 @@ def launching(case: Case) -> Advice | None:
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
-    compiled_s = min(idle_s, sum(work.idle_s for work in case.analysis.host_work if work.kind == "compiled"))
+    compiled_s = min(idle_s, case.host_work(lambda work: work.kind == "compiled")[1])
     where = f", {seconds(compiled_s)} of it in compiled regions" if compiled_s > 0 else ""
     if mean_s < SHORT_KERNEL_S:
         remedy = _launch_less(case)

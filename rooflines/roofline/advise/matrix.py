@@ -122,14 +122,13 @@ def culprits(one: Ran, hopper: bool) -> list[int] | None:
     if not is_fallback(name, half=half, hopper=hopper):
         return None
     aligned = None if half and _SIMT.search(name) else _ALIGNED.search(name)
-    sizes = {size for tensor in one.tensors if len(tensor) > 1 for size in tensor[-2:]}
-    if not sizes:
+    if not one.matrix_sizes:
         return []
     # A kernel for two elements at a time runs where a size is even and no multiple of four.
     step = int(aligned[1]) if aligned is not None else 0
     wrong = [
         size
-        for size in sorted(sizes)
+        for size in one.matrix_sizes
         if size % MULTIPLE and size > 1 and (not step or size % (2 * step) == step % (2 * step))
     ]
     return wrong or None

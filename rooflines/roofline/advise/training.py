@@ -146,10 +146,7 @@ def loop(case: Case) -> Advice | None:
     if calls < MANY_CALLS:
         return None
     of: dict[Key, float] = {one.key: one.headroom_s for one in found if one.headroom_s}
-    idle_s = min(
-        case.idle_s("host_bound"),
-        sum(one.idle_s for one in case.analysis.host_work if one.kind == "optimizer"),
-    )
+    _, idle_s = case.host_work(lambda work: work.kind == "optimizer")
     waits = f", and the device waits {seconds(idle_s)} for their launches" if idle_s else ""
     return Advice(
         "Update all parameters at once",

@@ -439,7 +439,7 @@ def allocator(change: Change, step: PredictedStep) -> Gain | None:
         kept = f"; in huge pages it is {seconds(costs.in_huge_page_s)}"
     busy = max(1.0, step.busy_cores or 1.0)
     return Gain(
-        step.speedup(max(step.compute_s - step.faults_s(left_s), 0.01 * step.compute_s)),
+        step.saved(step.faults_s(left_s)),
         (
             f"a step takes {faults.timed:,.0f} pages from the system; one costs "
             f"{seconds(costs.page_s)} here{kept}"

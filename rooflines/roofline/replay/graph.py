@@ -116,6 +116,8 @@ class _Work(NamedTuple):
     launched: Mask
     #: the piece before it on its stream (-1: none)
     before: Int64s
+    #: when each host event began
+    host: Floats
 
 
 class _Noted(NamedTuple):
@@ -158,8 +160,8 @@ def graph_of(
     launched_from = work.launch + arrival
     queued_from = work.start - gap + following
     earliest = np.maximum(launched_from, queued_from)
-    noted = _noted(calls, begin_ns, work)
-    after = _waited_for(calls, begin_ns, work, work.start - earliest, noted)
+    noted = _noted(calls, work)
+    after = _waited_for(calls, work, work.start - earliest, noted)
     after_ns = np.where(after >= 0, np.minimum(_NEXT_NS, work.start - work.end[after]), 0.0)
     earliest = np.where(after >= 0, np.maximum(earliest, work.end[after] + after_ns), earliest)
     rest = work.start - earliest
@@ -218,10 +220,10 @@ def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
     before = np.where(np.diff(stream, prepend=-1) == 0, np.arange(len(event)) - 1, -1)
     # What others launched, and what nothing is before, begins when it did; what was launched before the
     # window is there from its begin on.
-    handed_over = at_launch(calls.trace.host.start_ns, calls.launch[event]) - float(begin_ns)
-    recorded = np.where(launched, np.maximum(handed_over, 0.0), start)
+    host = calls.trace.host.start_ns - float(begin_ns)
+    recorded = np.where(launched, np.maximum(at_launch(host, calls.launch[event]), 0.0), start)
     launch: Floats = np.where(launched | ~belongs[event] | (before < 0), recorded, -np.inf)
-    return _Work(event, stream, start, end, launch, launched, before)
+    return _Work(event, stream, start, end, launch, launched, before, host)
 
 
 def _lanes(calls: Calls, work: _Work) -> list[tuple[int, int, Int64s]]:
@@ -234,7 +236,7 @@ def _lanes(calls: Calls, work: _Work) -> list[tuple[int, int, Int64s]]:
     ]
 
 
-def _noted(calls: Calls, begin_ns: int, work: _Work) -> _Noted:
+def _noted(calls: Calls, work: _Work) -> _Noted:
     host = calls.trace.host
     waits = calls.trace.stream_waits
     runtime = np.flatnonzero(host.kind == RUNTIME) if len(waits) else np.zeros(0, np.int64)
@@ -245,18 +247,18 @@ def _noted(calls: Calls, begin_ns: int, work: _Work) -> _Noted:
     target = unset(len(call))
     for device, stream, pieces in _lanes(calls, work):
         here = np.flatnonzero((waits.device == device) & (waits.awaited == stream) & (record >= 0))
-        recorded = host.start_ns[record[here]] - float(begin_ns)
+        recorded = work.host[record[here]]
         last = np.searchsorted(np.maximum.accumulate(work.launch[pieces]), recorded, side="right") - 1
-        target[here] = np.where(last >= 0, pieces[np.maximum(last, 0)], -1)
+        target[here] = np.append(pieces, -1)[last]
     known = call >= 0
     return _Noted(call[known], waits.device[known], waits.stream[known], target[known])
 
 
-def _after_noted(calls: Calls, begin_ns: int, work: _Work, noted: _Noted) -> Int64s:
+def _after_noted(calls: Calls, work: _Work, noted: _Noted) -> Int64s:
     """What each piece waits for on another stream by what is noted, -1 for nothing: the first piece that was
     handed to the stream after it was told to wait."""
     found = unset(len(work.event))
-    told = calls.trace.host.start_ns[noted.call] - float(begin_ns)
+    told = work.host[noted.call]
     for device, stream, pieces in _lanes(calls, work):
         of_lane = np.flatnonzero((noted.device == device) & (noted.stream == stream) & (noted.target >= 0))
         place = np.searchsorted(np.maximum.accumulate(work.launch[pieces]), told[of_lane], side="right")
@@ -274,13 +276,13 @@ def _after_noted(calls: Calls, begin_ns: int, work: _Work, noted: _Noted) -> Int
     return found
 
 
-def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, noted: _Noted) -> Int64s:
+def _waited_for(calls: Calls, work: _Work, unexplained: Floats, noted: _Noted) -> Int64s:
     """The piece of another stream that each piece waited for, -1 for none.
 
     That is what is noted, else what was handed to the other streams before an event was recorded that the
     next launch waits for; or for a begin that nothing else explains the piece that ended then.
     """
-    found = _after_noted(calls, begin_ns, work, noted)
+    found = _after_noted(calls, work, noted)
     lanes = _lanes(calls, work)
     if len(lanes) < 2:
         return found
@@ -288,7 +290,7 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, n
     searches = [(late, False, work.start[late])]
     # Kineto with CUDA 12.9 and later notes such waits without what they wait for (pytorch/kineto#1552).
     if not (noted.stream >= 0).any():
-        first, until = _first_after_waits(calls, begin_ns, work)
+        first, until = _first_after_waits(calls, work)
         searches.insert(0, (first, True, until))
     for *_, pieces in lanes:
         for those, by_launch, limit in searches:
@@ -296,9 +298,9 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, n
             column = np.maximum.accumulate((work.launch if by_launch else work.end)[pieces])
             tolerance = 0 if by_launch else _NOISE_NS
             last = np.searchsorted(column, limit[others] + tolerance, side="right") - 1
-            at = pieces[np.maximum(last, 0)]
+            at = np.append(pieces, -1)[last]
             mine = those[others]
-            fits = (last >= 0) & (work.end[at] <= work.start[mine] + _NOISE_NS)
+            fits = (at >= 0) & (work.end[at] <= work.start[mine] + _NOISE_NS)
             if not by_launch:
                 fits &= (work.end[at] >= work.start[mine] - NEAR_NS) & (work.launch[at] <= work.launch[mine])
             fits &= (found[mine] < 0) | (work.end[at] > work.end[found[mine]])
@@ -306,7 +308,7 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, n
     return found
 
 
-def _first_after_waits(calls: Calls, begin_ns: int, work: _Work) -> tuple[Int64s, Floats]:
+def _first_after_waits(calls: Calls, work: _Work) -> tuple[Int64s, Floats]:
     """The first piece that each thread launched after it had let a stream wait for an event, and when that
     event had been recorded."""
     host = calls.trace.host
@@ -323,7 +325,7 @@ def _first_after_waits(calls: Calls, begin_ns: int, work: _Work) -> tuple[Int64s
     following = following[known]
     made = record[made[known]]
     same = (host.thread[launching[following]] == host.thread[wait]) & (host.thread[made] == host.thread[wait])
-    return by_call[following[same]], host.start_ns[made[same]] - float(begin_ns)
+    return by_call[following[same]], work.host[made[same]]
 
 
 def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work, noted: _Noted) -> _Waits:
@@ -344,7 +346,7 @@ def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work, noted: _Noted)
     closing = events[last]
     by_end = np.argsort(work.end, kind="stable")
     at = np.searchsorted(work.end[by_end], ends + _NOISE_NS, side="right") - 1
-    target = np.where(at >= 0, by_end[np.maximum(at, 0)], -1)
+    target = np.append(by_end, -1)[at]
     # What was launched later cannot be what was waited for; a copy waits for itself.
     pieces = dict(zip(calls.launch[work.event].tolist(), range(len(work.event)), strict=True))
     own = np.array([pieces.get(one, -1) for one in closing.tolist()], np.int64)
@@ -369,8 +371,9 @@ def _levels(
     for stream in range(int(work.stream.max()) + 1):
         pieces = work.stream == stream
         keys[pieces] = np.maximum.accumulate(keys[pieces])
-    of_piece = [-1] * len(keys)
-    of_wait = [0] * len(waits.end)
+    # The last place is that of none.
+    of_piece = [-1] * (len(keys) + 1)
+    of_wait = [0] * (len(waits.end) + 1)
     on_stream = [0] * (int(work.stream.max()) + 1)
     host = 0
     afters = after.tolist()
@@ -381,15 +384,17 @@ def _levels(
     for at in np.argsort(every, kind="stable").tolist():
         wait = at - len(keys)
         if wait >= 0:
-            awaited = of_piece[targets[wait]] if targets[wait] >= 0 else -1
-            targets[wait] = targets[wait] if awaited >= 0 else -1
+            awaited = of_piece[targets[wait]]
+            if awaited < 0:
+                targets[wait] = -1
             of_wait[wait] = host = max(host, awaited + 1)
             continue
-        awaited = of_piece[afters[at]] if afters[at] >= 0 else -1
-        afters[at] = afters[at] if awaited >= 0 else -1
-        behind = of_wait[launched_behind[at] - 1] if launched_behind[at] else 0
+        awaited = of_piece[afters[at]]
+        if awaited < 0:
+            afters[at] = -1
+        behind = of_wait[launched_behind[at] - 1]
         of_piece[at] = on_stream[streams[at]] = max(on_stream[streams[at]], behind, awaited + 1)
-    found = (np.array(each, np.int64) for each in (of_piece, of_wait, afters, targets))
+    found = (np.array(each, np.int64) for each in (of_piece[:-1], of_wait[:-1], afters, targets))
     return next(found), next(found), next(found), next(found)
 
 
