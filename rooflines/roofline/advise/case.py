@@ -70,13 +70,10 @@ class Ran(NamedTuple):
     def whole(self) -> Ran:
         """The same with all of its time left: of computation the time that no other kernel hides. Rules about
         transfers see to it."""
-        time_s = self.row.time_s
         exposed_s = self.row.exposed_s
-        return self._replace(
-            left_s=time_s
-            if exposed_s is None or self.communicates or self.transfers
-            else min(time_s, exposed_s)
-        )
+        if exposed_s is None or self.communicates or self.transfers:
+            return self._replace(left_s=self.row.time_s)
+        return self._replace(left_s=min(self.row.time_s, exposed_s))
 
     @property
     def where(self) -> str:

@@ -38,8 +38,7 @@ def read_weights(case: Case) -> Advice | None:
         or analysis.workload.quantized
     ):
         return None
-    calls = decode.steps / analysis.basis.steps
-    saves_s = calls * reads.lower_bound_s * share * (1 - _INT8_BYTES / item)
+    saves_s = (decode.steps / analysis.basis.steps) * reads.lower_bound_s * share * (1 - _INT8_BYTES / item)
     products = {
         one.key: one.left_s
         for one in case.ran(lambda one: one.row.phase == "decode" and one.category == "matmul")

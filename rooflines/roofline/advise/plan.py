@@ -77,8 +77,11 @@ def with_plan(plan: Planned, replays: Replays, analysis: Analysis) -> ReplayedSt
     stated = replace(replays.stated, settled=_settled(last, plan, replays, analysis))
     if not taken:
         return stated
-    chain_s = itertools.accumulate((-one.gain_s for one in taken), initial=analysis.step_s)
-    return replace(stated, chain_s=tuple(chain_s), limits_s=_limits(last, replays, analysis))
+    return replace(
+        stated,
+        chain_s=tuple(itertools.accumulate((-one.gain_s for one in taken), initial=analysis.step_s)),
+        limits_s=_limits(last, replays, analysis),
+    )
 
 
 def _limits(last: Edit, replays: Replays, analysis: Analysis) -> dict[str, float]:
@@ -117,8 +120,11 @@ def _settled(last: Edit, plan: Planned, replays: Replays, analysis: Analysis) ->
     time_s = sum(row.time_s for row, _ in left)
     if time_s < _WORTH_SAYING * analysis.step_s:
         return None
-    names = tuple(dict.fromkeys(row.name for row, _ in left))
-    return Settled(time_s=time_s, gain_s=sum(gain_s for _, gain_s in left), operators=names)
+    return Settled(
+        time_s=time_s,
+        gain_s=sum(gain_s for _, gain_s in left),
+        operators=tuple(dict.fromkeys(row.name for row, _ in left)),
+    )
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:

@@ -163,8 +163,9 @@ def larger_grids(case: Case) -> Advice | None:
 def generates(case: Case) -> bool:
     """Whether inductor generated a kernel that ran, or had none to generate: what is compiled without runs
     operator by operator."""
-    generated = any(kernel.name.startswith("triton_") for kernel in case.kernels())
-    return generated or all(one.category in ("matmul", "convolution", "attention") for one in case.every())
+    return any(kernel.name.startswith("triton_") for kernel in case.kernels()) or all(
+        one.category in ("matmul", "convolution", "attention") for one in case.every()
+    )
 
 
 def _starves(one: Ran) -> bool:

@@ -125,8 +125,9 @@ def verdict(analysis: Analysis) -> str:
         _not_recorded(analysis),
         several * (analysis.basis.devices > 1),
         _generated(analysis) or (speed(steps, unit) if steps else ""),
+        paging(analysis),
+        _served(analysis),
     ]
-    sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(
             f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included."
@@ -457,8 +458,10 @@ def _with_whole_idle(parts: dict[str, float], device_idle: dict[str, float] | No
     idle = [name for name in _IDLE if parts.get(name)]
     if device_idle is None or len(idle) < 2:
         return parts
-    left = {name: share for name, share in parts.items() if name not in idle}
-    return {**left, "idle": sum(parts[name] for name in idle)}
+    return {
+        **{name: share for name, share in parts.items() if name not in idle},
+        "idle": sum(parts[name] for name in idle),
+    }
 
 
 def _idle(parts: dict[str, float], idle: dict[str, float], whole: str) -> str:

@@ -3,6 +3,7 @@ launched below it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -165,13 +166,11 @@ class _Events:
         lasting_ns = device.end_ns[events] - device.start_ns[events]
         times = np.zeros(len(keys), np.int64)
         np.add.at(times, which, lasting_ns)
-        shapes = [
-            None if at is None else trace.launch_shapes[at]
-            for at in _same(device.shape[events], which, len(keys))
-        ]
-        registers, shared = (
-            _same(column[events], which, len(keys)) for column in (device.registers, device.shared_bytes)
+        shape, registers, shared = (
+            _same(column[events], which, len(keys))
+            for column in (device.shape, device.registers, device.shared_bytes)
         )
+        shapes = [None if at is None else trace.launch_shapes[at] for at in shape]
         occupancy = np.where(device.occupancy[events] < 0, np.nan, device.occupancy[events] / 100)
         occupied = np.bincount(which, weights=lasting_ns * occupancy) / np.maximum(times, 1)
         means = [None if np.isnan(mean) else min(1.0, mean) for mean in occupied.tolist()]
@@ -308,12 +307,10 @@ def _with_lengths(
 
 def _missing(events: Int64s, group: Int64s, groups: int, owners: Int64s) -> list[int]:
     """How many of ``owners`` are events of each group."""
-    order = np.argsort(events, kind="stable")
-    at = np.searchsorted(events[order], owners)
-    found = at < len(events)
-    found[found] = events[order[at[found]]] == owners[found]
-    numbers: list[int] = np.bincount(group[order[at[found]]], minlength=groups).tolist()
-    return numbers
+    # Of several calls of an event the first counts.
+    group_of = dict(zip(events[::-1].tolist(), group[::-1].tolist(), strict=True))
+    numbers = Counter(group_of.get(owner) for owner in owners.tolist())
+    return [numbers[place] for place in range(groups)]
 
 
 def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:
@@ -476,9 +473,7 @@ def alternating_attention(
         if variants[variant].count.category == "attention":
             chosen = np.flatnonzero(variant_of == variant)
             # Calls in the order in which their first kernels begin.
-            calls, number = distinct(call[chosen])
-            first = np.full(len(calls), len(chosen))
-            np.minimum.at(first, number, np.arange(len(chosen)))
+            calls, first, number = np.unique(call[chosen], return_index=True, return_inverse=True)
             times_ns = lengths_by_group(number, start_ns[chosen], end_ns[chosen], len(calls))
             kinds = alternating(times_ns[np.argsort(first, kind="stable")])
             if kinds is not None:

@@ -315,11 +315,14 @@ class GraphMatcher:
                 captured.trace.kernels[held[at]],
             )
             if other is not None and shape != other:
-                differ = (
-                    f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture "
-                    f"has {_shown(other)}"
+                return _differs(
+                    at,
+                    len(kernels),
+                    (
+                        f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture "
+                        f"has {_shown(other)}"
+                    ),
                 )
-                return _differs(at, len(kernels), differ)
         return None
 
     def _exchangeable(self, one: Candidate, names: list[str]) -> GraphDifference | None:
@@ -328,11 +331,14 @@ class GraphMatcher:
         calls: dict[str, _Call] = {}
         for at, (name, call) in enumerate(zip(names, self._calls(one.trace, one.kernels), strict=True)):
             if calls.setdefault(name, call) != call:
-                reason = (
-                    f"{_short(name)} was captured with several shapes, and on several streams its "
-                    "calls have no recorded order"
+                return _differs(
+                    at,
+                    len(names),
+                    (
+                        f"{_short(name)} was captured with several shapes, and on several streams its "
+                        "calls have no recorded order"
+                    ),
                 )
-                return _differs(at, len(names), reason)
         return None
 
     def _unnamed(
@@ -343,8 +349,7 @@ class GraphMatcher:
         for at, (name, launch) in enumerate(zip(ran, launches.tolist(), strict=False)):
             reason = contradiction(name, launch, one.graph.launches, captured)
             if reason:
-                text = f"the replay ran {_short(name)}, the capture has {reason}"
-                return _differs(at, len(ran), text)
+                return _differs(at, len(ran), f"the replay ran {_short(name)}, the capture has {reason}")
         if len(ran) != len(launches):
             return GraphDifference(
                 f"the replay ran {len(ran):,} kernels, the capture has {len(launches):,}",

@@ -69,10 +69,10 @@ def attribute_host(
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
-    order = np.argsort(np.concatenate((owned, saved, passed_through)), kind="stable")
-    lasting = np.concatenate((owned, saved, passed_through))[
-        order
-    ]  # a wrapper's time is that of the operator in it
+    # A wrapper's time is that of the operator in it.
+    timed = np.concatenate((owned, saved, passed_through))
+    order = np.argsort(timed, kind="stable")
+    lasting = timed[order]
     which, starts, ends = exclusive(
         host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting]
     )
@@ -80,27 +80,29 @@ def attribute_host(
     time = np.rint(time * part).astype(np.int64)
     keys, group = distinct_rows(counts.of_event[events], calls.module[events], calls.phase[events])
     steady = time.astype(np.float64)
+    began = step[events]
     if len(quiet) >= FEWEST_STEPS and not calls.batches:
-        site = call_sites(group, step[events], host.start_ns[events])
-        steady = steady_times(site, time, quiet[np.maximum(step[events], 0)])
+        site = call_sites(group, began, host.start_ns[events])
+        steady = steady_times(site, time, quiet[np.maximum(began, 0)])
     rows: list[TimeRow] = []
     gaps: list[TimeRow] = []
     row_of_key = np.empty(len(keys), np.int64)
-    times = np.zeros((len(keys), max(len(quiet), 1)), np.int64)
-    np.add.at(times, (group, np.maximum(step[events], 0)), time)
-    totals = np.bincount(group, weights=steady, minlength=len(keys))
-    numbers = np.bincount(group, minlength=len(keys))
-    began = by_step(group, len(keys), step[events], len(quiet))
-    longest = longest_by_group(group, len(keys), host.start_ns[events], duration[events], step[events])
-    shares = np.divide(
-        np.bincount(group, shared * time, len(keys)), np.maximum(np.bincount(group, time, len(keys)), 1)
-    ).tolist()
+    groups = len(keys)
+    shares = np.bincount(group, shared * time, groups) / np.maximum(np.bincount(group, time, groups), 1)
     columns = zip(
-        keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), began, longest, shares, strict=True
+        keys.tolist(),
+        by_step(group, groups, began, len(quiet), lambda of, number: np.bincount(of, time, number)),
+        np.bincount(group, steady, groups).tolist(),
+        np.bincount(group, minlength=groups).tolist(),
+        by_step(group, groups, began, len(quiet)),
+        longest_by_group(group, groups, host.start_ns[events], duration[events], began),
+        shares.tolist(),
+        strict=True,
     )
-    for place, ((variant, module, phase), each, total, number, step_calls, most, share) in enumerate(columns):
+    for place, ((variant, module, phase), step_ns, total, number, step_calls, most, share) in enumerate(
+        columns
+    ):
         call = counts.variants[variant]
-        step_ns = tuple(each) if len(quiet) > 1 else ()
         found, row_of_key[place] = (
             (gaps, -2 - len(gaps)) if call.count.kind == "unknown" else (rows, len(rows))
         )

@@ -75,15 +75,15 @@ class Attribution(OfCounts):
     orphans: int
     graphs_ns: int
     matched_ns: int
-    earlier_ns: int = 0
-    notes: tuple[str, ...] = ()
+    earlier_ns: int
+    notes: tuple[str, ...]
+    quiet: Mask
+    overlap_ns: float
+    ranges_ns: float
+    overhead: Intervals
+    lost: Lost
     factor: float = 1.0
     factors: Mapping[str, float] = field(default_factory=dict)
-    quiet: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    overlap_ns: float = 0
-    ranges_ns: float = 0.0
-    overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    lost: Lost = field(default_factory=Lost)
 
     @property
     def per(self) -> int:
@@ -152,10 +152,15 @@ def own(counts: Counts) -> Attribution:
     launch = calls.launch
     ownership = find_owners(calls, counts)
     steps = step_window(calls)
-    window = whole_window(calls) if steps is None else steps
-    inside = np.ones(len(trace.host), bool) if steps is None else in_windows(trace.host.start_ns, steps)
-    count = 0 if steps is None else len(calls.steps)
-    windows = window if steps is None else calls.steps
+    if steps is None:
+        window = windows = whole_window(calls)
+        inside = np.ones(len(trace.host), bool)
+        count = 0
+    else:
+        window = steps
+        windows = calls.steps
+        inside = in_windows(trace.host.start_ns, steps)
+        count = len(windows)
     if known.captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
     notes = calls.notes

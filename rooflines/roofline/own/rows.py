@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -170,7 +170,7 @@ class DividedTime(NamedTuple):
     matched_ns: int = 0
 
 
-def _calls(group: Int64s, groups: int) -> Int64s:
+def _calls(group: Int64s, groups: int) -> npt.NDArray[Any]:
     return np.bincount(group, minlength=groups)
 
 
@@ -179,7 +179,7 @@ def by_step(
     groups: int,
     step: Int64s,
     steps: int,
-    sums: Callable[[Int64s, int], Int64s] = _calls,
+    sums: Callable[[Int64s, int], npt.NDArray[Any]] = _calls,
 ) -> list[tuple[int, ...]]:
     """The ``sums`` by group of each step, by default how many calls began in it; empty with fewer than two
     steps."""

@@ -21,6 +21,7 @@ meanwhile.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -128,13 +129,12 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     item = item_bytes(generation)
     tokens = generation.batch * phase.tokens
     types = {module.path: module.type for module in phase.count.modules}
-    parts: dict[str, set[Part]] = {}
+    parts: dict[str, set[Part]] = defaultdict(set)
     routed = set()
     for row in phase.count.operators:
         if found := _BLOCK.search(row.module):
-            parts.setdefault(found[1], set()).add(
-                part_of(row.module, row.name, row.category, phase=phase.phase, types=types)
-            )
+            part = part_of(row.module, row.name, row.category, phase=phase.phase, types=types)
+            parts[found[1]].add(part)
             if is_grouped(row):
                 routed.add(found[1])
     grouped = [row for row in rows if is_grouped(row)]

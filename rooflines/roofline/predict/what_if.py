@@ -44,13 +44,11 @@ class Alteration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def enough(self) -> float | None:
         """The part of it after which something else limits the step; None where it gives nothing."""
-        first_s, last_s = (self.curve_s[0], self.curve_s[-1]) if self.curve_s else (0.0, 0.0)
-        reached = (
-            part
-            for part, left_s in zip(PARTS, self.curve_s, strict=False)
-            if first_s - left_s >= _ENOUGH * (first_s - last_s)
-        )
-        return next(reached) if first_s > last_s else None
+        gains_s = [self.curve_s[0] - left_s for left_s in self.curve_s]
+        if not gains_s or gains_s[-1] <= 0:
+            return None
+        parts = zip(PARTS, gains_s, strict=False)
+        return next(part for part, gain_s in parts if gain_s >= _ENOUGH * gains_s[-1])
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,8 +127,10 @@ def _with(replays: Replays, step: PredictedStep, option: str, value: OptionValue
     gain = gain_of(Change(kind=option, label="", options={option: value}), step)
     edit = replays.edit(gain.of, launches=False) if gain is not None else None
     if edit is None:
-        hint = f"Give the operators a factor with {arg('scale')}."
-        raise UsageError(f"nothing here tells what {name_of(option, value)} would change.", hint=hint)
+        raise UsageError(
+            f"nothing here tells what {name_of(option, value)} would change.",
+            hint=f"Give the operators a factor with {arg('scale')}.",
+        )
     return edit
 
 
@@ -140,8 +140,9 @@ def _at_bound(replays: Replays, analysis: Analysis, text: str) -> Edit:
         place: row.headroom_s for place, row in _chosen(analysis, text).items() if row.headroom_s is not None
     }
     if not bounded:
-        hint = f"Give a factor with {arg('scale')}."
-        raise UsageError(f"nothing that {text!r} names has a bound.", hint=hint)
+        raise UsageError(
+            f"nothing that {text!r} names has a bound.", hint=f"Give a factor with {arg('scale')}."
+        )
     return replays.of_rows(bounded)
 
 

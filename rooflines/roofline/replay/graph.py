@@ -152,29 +152,26 @@ def graph_of(
     if not work.launched.any():
         return None
     late = work.start - work.launch
-    gap = work.start - np.where(work.before >= 0, work.end[work.before], -np.inf)
+    ended = np.append(work.end, -np.inf)
+    gap = work.start - ended[work.before]
     alone = work.launched & (gap > NEAR_NS) & (late > 0) & (late < LONGEST_ARRIVAL_NS)
     arrival = np.where(work.launched, np.minimum(_usual(late[alone], _ARRIVAL_NS), late), 0.0)
     queued = (gap >= 0) & (gap < NEAR_NS) & (late > NEAR_NS)
     following = np.minimum(_usual(gap[queued], _NEXT_NS), gap)
-    launched_from = work.launch + arrival
-    queued_from = work.start - gap + following
-    earliest = np.maximum(launched_from, queued_from)
+    earliest = np.maximum(work.launch + arrival, work.start - gap + following)
     noted = _noted(calls, work)
     after = _waited_for(calls, work, work.start - earliest, noted)
     after_ns = np.where(after >= 0, np.minimum(_NEXT_NS, work.start - work.end[after]), 0.0)
-    earliest = np.where(after >= 0, np.maximum(earliest, work.end[after] + after_ns), earliest)
-    rest = work.start - earliest
+    rest = work.start - np.maximum(earliest, ended[after] + after_ns)
     waits = _waits(calls, begin_ns, end_ns, work, noted)
-    spent = np.concatenate(([0.0], np.cumsum(waits.end - waits.begin)))
+    lasting = waits.end - waits.begin
+    spent = np.concatenate(([0.0], np.cumsum(lasting)))
     waits_before = np.where(work.launched, np.searchsorted(waits.end, work.launch, side="right"), 0)
     of_piece, of_wait, after, target = _levels(work, after, waits, waits_before)
-    waits = waits._replace(target=target)
-    waited = np.where(waits.target >= 0, work.end[waits.target], -np.inf)
+    waited = ended[target]
     binding = waited > waits.begin
     back = waits.end - waited
     usual_return = _usual(back[binding & (back >= 0) & (back < NEAR_NS)], _RETURN_NS)
-    lasting = waits.end - waits.begin
     last = float(work.launch[work.launched].max())
     host_end = last if host_end_ns is None else max(last, float(host_end_ns - begin_ns))
     host_waits = int(np.searchsorted(waits.end, host_end, side="right"))
@@ -191,9 +188,9 @@ def graph_of(
         after_ns=after_ns,
         wait_ns=waits.begin - spent[:-1],
         call_ns=np.where(binding, np.minimum(_CALL_NS, lasting), lasting),
-        target=waits.target,
+        target=target,
         return_ns=np.where(binding & (back > NEAR_NS), back, usual_return),
-        copies=waits.copies & (waits.target >= 0),
+        copies=waits.copies & (target >= 0),
         order=_order(work, of_piece, of_wait),
         host_ns=host_end - float(spent[host_waits]),
         host_waits=host_waits,
@@ -220,7 +217,7 @@ def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
     before = np.where(np.diff(stream, prepend=-1) == 0, np.arange(len(event)) - 1, -1)
     # What others launched, and what nothing is before, begins when it did; what was launched before the
     # window is there from its begin on.
-    host = calls.trace.host.start_ns - float(begin_ns)
+    host: Floats = np.subtract(calls.trace.host.start_ns, begin_ns, dtype=np.float64)
     recorded = np.where(launched, np.maximum(at_launch(host, calls.launch[event]), 0.0), start)
     launch: Floats = np.where(launched | ~belongs[event] | (before < 0), recorded, -np.inf)
     return _Work(event, stream, start, end, launch, launched, before, host)

@@ -137,16 +137,19 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     if stated.error > MOST_WRONG:
         return msgspec.structs.replace(stated, reason=f"it is {percent(stated.error)} off")
     if stated.kept_fraction > MOST_KEPT:
-        late = f"for {percent(stated.kept_fraction)} of it the trace does not show what work waits for"
-        return msgspec.structs.replace(stated, reason=late)
+        return msgspec.structs.replace(
+            stated,
+            reason=f"for {percent(stated.kept_fraction)} of it the trace does not show what work waits for",
+        )
     pace: Edit | None = UNCHANGED
     if window.steady is not None:
         graph = replace(graph, lasting_ns=graph.lasting_ns * window.steady)
     if analysis.basis.timed or window.steady is not None:
         pace = _fitted(graph, analysis.timeline.span_s / seconds)
     if pace is None:
-        reason = "the timed steps differ from the traced ones by more than the host's times explain"
-        return msgspec.structs.replace(stated, reason=reason)
+        return msgspec.structs.replace(
+            stated, reason="the timed steps differ from the traced ones by more than the host's times explain"
+        )
     return Replays(
         graph=graph,
         row=window.row,
