@@ -673,6 +673,8 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Row: TypeAlias = OperatorRow | Unmodeled
+# The place of a row in ``Analysis.rows``, or a cause of idle time.
+Key: TypeAlias = int | str
 
 
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):

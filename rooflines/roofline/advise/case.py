@@ -14,14 +14,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
-from rooflines.roofline.analysis import Analysis, Example, HostWork, Kernel, OperatorRow, Row
+from rooflines.roofline.analysis import (
+    Analysis,
+    Example,
+    HostWork,
+    Kernel,
+    Key,
+    OperatorRow,
+    Row,
+    StepDivision,
+    Timeline,
+)
 from rooflines.roofline.judge.shapes import tensors
 from rooflines.roofline.predict.options import BY_NAME
 from rooflines.roofline.predict.rows import exchanges_data, transfers
 from rooflines.units import percent, seconds
-
-# The place of a row in ``Analysis.rows``, or a cause of idle time.
-Key = int | str
 
 # Hidden time below this share of a step is not worth a sentence.
 WORTH_SAYING = 0.01
@@ -122,6 +129,9 @@ class Case:
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
         self.step_s, self.ceilings = analysis.step_s, analysis.roofs
+        # Those without a trace have no time.
+        self.timeline = analysis.timeline or Timeline(span_s=0.0, busy_s=0.0, idle_s=0.0, compute_s=0.0)
+        self.division = analysis.division or StepDivision(of="host", step_s=0.0)
         self.per = "a step" if analysis.basis.per == "step" else "in the trace"
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
@@ -191,10 +201,12 @@ class Case:
         """Idle time of one cause that no advice is about yet."""
         return max(0.0, self.analysis.idle_s(cause) - self._taken[cause])
 
-    def host_work(self, chosen: Callable[[HostWork], bool]) -> tuple[list[HostWork], float]:
-        """The chosen work of the host during which the device is idle, and for how long that is, as far as no
-        advice is about it yet."""
-        found = [work for work in self.analysis.host_work if chosen(work)]
+    def host_work(
+        self, *kinds: str, chosen: Callable[[HostWork], bool] = lambda _: True
+    ) -> tuple[list[HostWork], float]:
+        """The chosen work of the host of these kinds during which the device is idle, and for how long that
+        is, as far as no advice is about it yet."""
+        found = [work for work in self.analysis.host_work if work.kind in kinds and chosen(work)]
         return found, min(self.idle_s("host_bound"), sum(work.idle_s for work in found))
 
     def take(self, advice: Advice) -> None:

@@ -89,22 +89,17 @@ def exposed(case: Case) -> Advice | None:
     exposed_s = sum(found.values())
     if exposed_s <= 0:
         return None
-    timeline = case.analysis.timeline
+    timeline = case.timeline
     time_s = total(found)
     saves_s = exposed_s
     ready = ""
-    if timeline is not None and timeline.ready_communication_s is not None:
+    if timeline.ready_communication_s is not None:
         # Beside the communication of gradients only the backward pass computes; what computes beside it
         # already hides nothing more.
         compute_s = timeline.compute_s
-        division = case.analysis.division
+        division = case.division
         gradients_s = sum(part for one, part in found.items() if one.row.phase == "backward")
-        if (
-            division is not None
-            and division.of == "device"
-            and division.backward_s is not None
-            and gradients_s >= 0.5 * exposed_s
-        ):
+        if division.of == "device" and division.backward_s is not None and gradients_s >= 0.5 * exposed_s:
             compute_s = min(compute_s, division.backward_s)
         left_s = compute_s - (timeline.communication_s - timeline.exposed_communication_s)
         saves_s = min(exposed_s, timeline.ready_communication_s, max(0.0, left_s))
@@ -113,7 +108,7 @@ def exposed(case: Case) -> Advice | None:
             if saves_s < exposed_s
             else ""
         )
-    if timeline is not None and timeline.communication_s:
+    if timeline.communication_s:
         time_s = min(time_s, timeline.communication_s)
     most = max(found, key=lambda one: found[one])
     known = all(one.row.bytes for one in found if found[one])
@@ -142,9 +137,8 @@ def _exposed(case: Case) -> dict[Ran, float]:
     """The part that nothing hides and no advice is about yet, shared by collectives at the same time; none
     where it is not known."""
     rows = case.ran(lambda one: one.communicates)
-    timeline = case.analysis.timeline
     every_s = sum(one.row.exposed_s or 0.0 for one in case.every() if one.communicates)
-    union_s = timeline.exposed_communication_s if timeline is not None else 0.0
+    union_s = case.timeline.exposed_communication_s
     part = min(1.0, union_s / every_s) if union_s and every_s else 1.0
     return {one: max(0.0, (one.row.exposed_s or 0.0) * part - (one.row.time_s - one.left_s)) for one in rows}
 

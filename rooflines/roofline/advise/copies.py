@@ -37,9 +37,8 @@ def pageable(case: Case) -> Advice | None:
     time_s = sum(map(_pageable_s, found))
     exposed_s = sum(found.values())
     # Nothing but other work hides what the link needs.
-    timeline = case.analysis.timeline
     least_s = sum(one.row.lower_bound_s or 0.0 for one in found)
-    saves_s = exposed_s - max(0.0, least_s - (timeline.compute_s if timeline is not None else 0.0))
+    saves_s = exposed_s - max(0.0, least_s - case.timeline.compute_s)
     if saves_s <= 0:
         return None
     worst = max(found, key=lambda one: found[one])
@@ -59,9 +58,9 @@ def pageable(case: Case) -> Advice | None:
 
 
 def _pinned(case: Case) -> str:
-    division = case.analysis.division
-    loads = division is not None and division.loader_s
-    return "DataLoader(pin_memory=True)" if loads else "tensors in pinned memory (tensor.pin_memory())"
+    if case.division.loader_s:
+        return "DataLoader(pin_memory=True)"
+    return "tensors in pinned memory (tensor.pin_memory())"
 
 
 def of_ddp(case: Case) -> Advice | None:
@@ -80,7 +79,7 @@ def of_ddp(case: Case) -> Advice | None:
     } - {""}
     own = (*_CONVERSIONS, "aten::cat")  # buffers are packed for the broadcast
     buffers = case.ran(lambda one: one.row.name in own and one.row.module in wrappers and one not in buckets)
-    _, idle_s = case.host_work(lambda work: work.kind == "broadcast" and bool(wrappers or buckets))
+    idle_s = case.host_work("broadcast")[1] if wrappers or buckets else 0.0
     parts = [
         (total(buckets), "gradients and their buckets", "gradient_as_bucket_view=True"),
         (

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 
 from rooflines.roofline.advise.case import Advice, Case, Ran
+from rooflines.roofline.analysis import Key
 from rooflines.roofline.judge.shapes import skeleton
 from rooflines.units import seconds
 
@@ -31,7 +32,7 @@ def dense(case: Case) -> Advice | None:
         for at in range(len(parts)):
             if parts[at] != kinds[at]:
                 alike[".".join(parts[:at]), kinds[at:]].append((parts[at], one))
-    of = dict[int | str, float]()
+    of = dict[Key, float]()
     tokens = 0
     experts = 0
     for (parent, _), members in alike.items():

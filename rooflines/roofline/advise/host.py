@@ -81,12 +81,12 @@ def load_faster(case: Case) -> Advice | None:
     analysis = case.analysis
     share = input_fraction(case.analysis)
     found = analysis.input
-    division = analysis.division
+    division = case.division
     if share < WAITS:
         return None
     if found is None or found.delay_s is None:
-        loading_s = division.data_loading_s or 0.0 if division is not None else 0.0
-        if division is None or not loading_s:
+        loading_s = division.data_loading_s
+        if not loading_s:
             return None
         meanwhile = "the device is idle" if division.of == "device" else "no operator runs"
         evidence = (
@@ -101,7 +101,7 @@ def load_faster(case: Case) -> Advice | None:
     rates = rates_sentence(analysis)
     workers = ""
     # Copies to a device that begin in memory which can be paged out hold the host up.
-    pageable = found.pin_memory is False and division is not None and division.host_to_device_s
+    pageable = found.pin_memory is False and division.host_to_device_s
     if found.workers and found.workers_busy_fraction is not None:
         who = "its worker" if found.workers == 1 else f"its {found.workers} workers"
         workers = f"; {who} computed for {percent(min(1.0, found.workers_busy_fraction))} of the time"
@@ -211,8 +211,7 @@ def synchronization(case: Case) -> Advice | None:
         for wait in found[:3]
     )
     operator = found[0].operator.removeprefix("aten::") if found else ""
-    timeline = case.analysis.timeline
-    copies = "; copies with non_blocking=True" if timeline is not None and timeline.memcpy_s else ""
+    copies = "; copies with non_blocking=True" if case.timeline.memcpy_s else ""
     default = f"no .item(), .cpu(), print of a tensor or synchronize() inside the step{copies}"
     remedy = next((advice for names, advice in _SYNCHRONIZED if operator in names), default)
     return Advice(
@@ -246,7 +245,7 @@ def _named(found: list[HostWork]) -> str:
 
 def preprocessing(case: Case) -> Advice | None:
     """Work on the host inside the step, outside of a loader, while the device has nothing to do."""
-    found, idle_s = case.host_work(lambda work: work.kind in ("operator", "python"))
+    found, idle_s = case.host_work("operator", "python")
     if idle_s <= 0:
         return None
     remedy = (
@@ -268,7 +267,7 @@ def preprocessing(case: Case) -> Advice | None:
 
 def unrecorded(case: Case) -> Advice | None:
     """Long stretches in which the host runs no operator at all."""
-    _, idle_s = case.host_work(lambda work: work.kind == "unrecorded")
+    _, idle_s = case.host_work("unrecorded")
     kernels = bool(case.analysis.rows) and not any(
         row.phase for row in case.analysis.rows
     )  # without operators in the trace
@@ -289,9 +288,9 @@ def beginning(case: Case) -> Advice | None:
     """Long first calls of the device's runtime that do not wait: libraries and kernels that are loaded."""
 
     def once(work: HostWork) -> bool:
-        return work.kind == "runtime" and "GraphLaunch" not in work.name and not _recurs(case, work.calls)
+        return "GraphLaunch" not in work.name and not _recurs(case, work.calls)
 
-    found, idle_s = case.host_work(once)
+    found, idle_s = case.host_work("runtime", chosen=once)
     if idle_s <= 0:
         return None
     return Advice(
@@ -308,7 +307,7 @@ def allocating(case: Case) -> Advice | None:
     """Memory that the steps take from the driver. A cache that is off gives back as often as it takes, for
     every tensor; one that is short or fragmented gives back little; calls of a single step may fill an empty
     one."""
-    found, idle_s = case.host_work(lambda work: work.kind == "allocator")
+    found, idle_s = case.host_work("allocator")
     if idle_s <= 0 or not case.on_cuda:
         return None
     taken, given = (sum(work.calls for work in found if word in work.name) for word in ("Malloc", "Free"))
@@ -354,7 +353,7 @@ def launching(case: Case) -> Advice | None:
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
-    compiled_s = min(idle_s, case.host_work(lambda work: work.kind == "compiled")[1])
+    compiled_s = min(idle_s, case.host_work("compiled")[1])
     where = f", {seconds(compiled_s)} of it in compiled regions" if compiled_s > 0 else ""
     if mean_s < SHORT_KERNEL_S:
         remedy = _launch_less(case)

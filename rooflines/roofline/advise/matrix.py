@@ -8,9 +8,9 @@ import re
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceiling
-from rooflines.roofline.advise.case import Advice, Case, Key, Ran, Setting, computes, setting, total, whole
+from rooflines.roofline.advise.case import Advice, Case, Ran, Setting, computes, setting, total, whole
 from rooflines.roofline.advise.verdict import plural
-from rooflines.roofline.analysis import Kernel, OperatorRow
+from rooflines.roofline.analysis import Kernel, Key, OperatorRow
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.count.kernel_names import matrix_precision, short_kernel
 from rooflines.roofline.judge.bounds import place_on_roofline
@@ -355,8 +355,8 @@ def lower_precision(case: Case) -> Advice | None:
         return None
     rows = case.ran(_is_full)
     now = case.ceilings.compute(rows[0].row.precision or "fp32", "matrix") if rows else None
-    best = _best_half(case)
-    if now is None or best is None or best.value < 1.2 * now.value:
+    best = _best_half(case, now)
+    if now is None or best is None:
         return None
     # What the compute roof bounds has a lower bound in the other precision, or that of half of the bytes.
     memory = case.ceilings.outermost_memory()
@@ -421,8 +421,8 @@ def named_in_full_precision(case: Case) -> Advice | None:
         return None
     longest = kernels[0]
     used = case.ceilings.compute(matrix_precision(longest.name), "matrix")
-    best = _best_half(case)
-    if case.analysis.ceilings and (used is None or best is None or best.value < 1.2 * used.value):
+    best = _best_half(case, used)
+    if case.analysis.ceilings and best is None:
         return None
     half = best.precision if best is not None else "bf16"
     hidden = {one.key: one.left_s / one.row.time_s for one in case.every() if one.row.time_s}
@@ -469,11 +469,13 @@ def _faster(case: Case, kernel: Kernel, best: Ceiling | None) -> float | None:
     return max(0.0, 1 - max(least, used.value / best.value))
 
 
-def _best_half(case: Case) -> Ceiling | None:
-    """The highest matrix roof in half precision; None where the device has none, or none is known."""
+def _best_half(case: Case, now: Ceiling | None) -> Ceiling | None:
+    """The highest matrix roof in half precision; None where the device has none well above ``now``, or none
+    is known."""
     found = [
         c
         for p in ("bf16", "fp16")
         if (c := case.ceilings.compute(p, "matrix")) is not None and c.precision == p
     ]
-    return max(found, key=lambda c: c.value, default=None)
+    best = max(found, key=lambda c: c.value, default=None)
+    return best if best is not None and now is not None and best.value >= 1.2 * now.value else None

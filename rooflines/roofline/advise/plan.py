@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.case import Advice
-from rooflines.roofline.analysis import Analysis, Finding, ReplayedStep, Settled
+from rooflines.roofline.analysis import Analysis, Finding, Key, ReplayedStep, Settled
 from rooflines.roofline.predict.rows import exchanges_data
 from rooflines.roofline.replay.replay import HOST_IN_TIME, NO_WAITS, UNCHANGED, Edit
 from rooflines.roofline.replay.replays import MOST_WRONG, Replays
@@ -28,7 +28,7 @@ class Planned(NamedTuple):
 
     findings: Sequence[Finding]
     edits: Mapping[str, Edit] = {}
-    rows: frozenset[int | str] = frozenset()
+    rows: frozenset[Key] = frozenset()
 
 
 def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: float) -> Planned:

@@ -3,8 +3,8 @@ optimizer."""
 
 from __future__ import annotations
 
-from rooflines.roofline.advise.case import Advice, Case, Key, calls_of, total, whole
-from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.advise.case import Advice, Case, calls_of, total, whole
+from rooflines.roofline.analysis import Key, OperatorRow
 from rooflines.roofline.judge.step.interference import paging, paging_s
 from rooflines.roofline.predict.rows import in_loop
 from rooflines.units import binary_bytes, seconds
@@ -146,7 +146,7 @@ def loop(case: Case) -> Advice | None:
     if calls < MANY_CALLS:
         return None
     of: dict[Key, float] = {one.key: one.headroom_s for one in found if one.headroom_s}
-    _, idle_s = case.host_work(lambda work: work.kind == "optimizer")
+    _, idle_s = case.host_work("optimizer")
     waits = f", and the device waits {seconds(idle_s)} for their launches" if idle_s else ""
     return Advice(
         "Update all parameters at once",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -50,6 +50,9 @@ EAGER = {
     FROM_KERNEL: "calls of the same kernel outside of the graph",
 }
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
+
+# Rows or gaps, and which of them each call or event is in.
+_Grouped: TypeAlias = tuple[tuple[TimeRow, ...], Int64s]
 
 
 class InWindows(NamedTuple):
@@ -251,9 +254,7 @@ def _silent(origins: Origins, inside: Mask, heard: Int64s) -> Mask:
     return silent
 
 
-def _rows(
-    calls: Calls, counted: _CountedCalls, events: _Events, lost: Int64s
-) -> tuple[tuple[TimeRow, ...], Int64s]:
+def _rows(calls: Calls, counted: _CountedCalls, events: _Events, lost: Int64s) -> _Grouped:
     """The rows of counted calls, and the row of each; ``lost`` are calls whose kernels the trace lacks."""
     keys, row = distinct_rows(counted.variant, counted.module, counted.phase, counted.inferred)
     columns = zip(
@@ -370,7 +371,7 @@ def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | Non
     ]
 
 
-def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[TimeRow, ...], Int64s]:
+def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> _Grouped:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it
     has no capture, or by kernel where there is none; and the gap of each event."""
     events = left.chosen
@@ -422,9 +423,7 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[T
     return tuple(gaps), group
 
 
-def _other_gaps(
-    trace: Trace, events: Int64s, starts: Int64s, ends: Int64s
-) -> tuple[tuple[TimeRow, ...], Int64s]:
+def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> _Grouped:
     """Device events outside of steps, by name, and the gap of each; ``starts`` and ``ends`` are those of
     their parts in the span."""
     names, group = distinct(trace.device.name[events])

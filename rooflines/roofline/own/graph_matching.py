@@ -19,6 +19,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -92,6 +93,11 @@ class GraphMatch:
     larger: bool = False
 
 
+# The captured graph of a replay, or why there is none; all that have its kernels.
+_Match: TypeAlias = GraphMatch | GraphDifference
+_Fits: TypeAlias = list[GraphMatch] | GraphDifference
+
+
 class GraphMatcher:
     """Finds the captured graph of each replay."""
 
@@ -102,9 +108,9 @@ class GraphMatcher:
         self._candidates = [
             _candidate(number, at, graph, captured[at].trace) for number, (at, graph) in enumerate(graphs)
         ]
-        self._fits: dict[bytes, list[GraphMatch] | GraphDifference] = {}
+        self._fits: dict[bytes, _Fits] = {}
 
-    def match(self, replays: Sequence[Replay]) -> list[GraphMatch | GraphDifference]:
+    def match(self, replays: Sequence[Replay]) -> list[_Match]:
         """Return the captured graph of each of ``replays`` (in the order of time), or the first difference
         from the most similar one."""
         # In the order of capture, by the ids of nodes if recorded: branches of a graph may run in another
@@ -121,7 +127,7 @@ class GraphMatcher:
             for fit, ran in zip(chosen, events, strict=True)
         ]
 
-    def _fitting(self, replay: Replay, events: Int64s) -> list[GraphMatch] | GraphDifference:
+    def _fitting(self, replay: Replay, events: Int64s) -> _Fits:
         """Return the captured graphs with these kernels; if sizes are recorded, those of the smallest batch
         that holds the tokens."""
         device = self._trace.device
@@ -143,13 +149,11 @@ class GraphMatcher:
         larger = min(enough) != max(enough)
         return [replace(fit, larger=larger) for fit in found if fit.captured.graph.tokens == min(enough)]
 
-    def _chosen(
-        self, replays: Sequence[Replay], fits: list[list[GraphMatch] | GraphDifference]
-    ) -> list[GraphMatch | GraphDifference]:
+    def _chosen(self, replays: Sequence[Replay], fits: list[_Fits]) -> list[_Match]:
         """Choose one captured graph for each replay."""
         placed: dict[int, GraphMatch] = {}
         done: set[tuple[object, ...]] = set()
-        chosen: list[GraphMatch | GraphDifference] = []
+        chosen: list[_Match] = []
         last = -1
         for at, found in enumerate(fits):
             if isinstance(found, GraphDifference):
@@ -177,7 +181,7 @@ class GraphMatcher:
         self,
         pool: tuple[object, ...],
         replays: Sequence[Replay],
-        fits: list[list[GraphMatch] | GraphDifference],
+        fits: list[_Fits],
     ) -> dict[int, GraphMatch]:
         """Return the graphs of replays of a model's pieces if only one order is possible: each step runs
         whole rounds of pieces, or the names of other pieces show where a round begins."""
@@ -202,9 +206,7 @@ class GraphMatcher:
                 placed |= {at: fit for (at, _), fit in zip(ran, orders[0], strict=True)}
         return placed
 
-    def _consistent(
-        self, events: list[Int64s], chosen: list[GraphMatch | GraphDifference]
-    ) -> list[GraphMatch | GraphDifference]:
+    def _consistent(self, events: list[Int64s], chosen: list[_Match]) -> list[_Match]:
         """Remove matches of replays with different kernels to one captured graph whose names are not
         recorded."""
         device = self._trace.device
@@ -254,7 +256,7 @@ class GraphMatcher:
         copied: Mask = of_kinds(device.kind[events], (MEMCPY, MEMSET)) | by_kernel
         return copied
 
-    def _compared(self, events: Int64s) -> list[GraphMatch] | GraphDifference:
+    def _compared(self, events: Int64s) -> _Fits:
         """Return the captured graphs that match these device events: exact matches, otherwise those that lack
         only the last kernel."""
         exact: list[GraphMatch] = []
@@ -268,7 +270,7 @@ class GraphMatcher:
                 (cut if result.missing else exact).append(result)
         return exact or cut or nearest
 
-    def _compare(self, events: Int64s, one: Candidate) -> GraphMatch | GraphDifference:
+    def _compare(self, events: Int64s, one: Candidate) -> _Match:
         captured = self._captured[one.trace]
         device = self._trace.device
         copied = self._copied(events)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
@@ -113,9 +114,7 @@ def measured_calls(
     """
     device = analysis.environment.device_name or ""
     roofs = ceilings or analysis.roofs
-    roofs = msgspec.structs.replace(
-        roofs, ceilings=tuple(roof for roof in roofs.ceilings if roof.source.kind != "trace")
-    )
+    roofs = replace(roofs, ceilings=tuple(roof for roof in roofs.ceilings if roof.source.kind != "trace"))
     merged: dict[Call, tuple[float, float]] = {}
     for row in analysis.operators:
         if row.time_s <= 0 or not row.lower_bound_s or row.bound == "transfer":
@@ -133,7 +132,7 @@ def measured_calls(
         merged[call] = time_s + row.time_s, calls + row.calls
     return tuple(
         MeasuredCall(
-            **msgspec.structs.asdict(call),
+            **asdict(call),
             run=run,
             device=sheet_name(device),
             calls=calls,

@@ -12,7 +12,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.options import OptionValue
-from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.analysis import Analysis, Key, OperatorRow
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.judge.bounds import memory_seconds, place_on_roofline
 from rooflines.roofline.judge.shapes import tensor_bytes, tensors
@@ -43,7 +43,7 @@ class Gain(NamedTuple):
 
     speedup: float
     reason: str
-    of: Mapping[int | str, float] = {}
+    of: Mapping[Key, float] = {}
 
 
 class PageCosts(NamedTuple):
@@ -140,7 +140,7 @@ class PredictedStep:
         """The speedup if a step took ``saved_s`` less."""
         return self.speedup(max(self.compute_s - saved_s, 0.01 * self.compute_s))
 
-    def without(self, of: Mapping[int | str, float], reason: str) -> Gain:
+    def without(self, of: Mapping[Key, float], reason: str) -> Gain:
         """The gain of a change by which these seconds go."""
         return Gain(self.saved(sum(of.values())), reason, of)
 
@@ -327,7 +327,7 @@ def channels_last(change: Change, step: PredictedStep) -> Gain | None:
     """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator
     on a CPU."""
     how = "the kernels that convert them" if step.on_device else _REORDERING
-    of: dict[int | str, float] = {
+    of: dict[Key, float] = {
         place: conversion_s(row) if step.on_device else reorders(row, step).activations_s
         for place, row in enumerate(step.rows)
     }
@@ -484,7 +484,7 @@ def compiled(change: Change, step: PredictedStep) -> Gain | None:
     fusable = any(row.category in FUSABLE and row.bytes and tensors(row) for row in step.rows)
     if step.analysis.compiled or not fusable:
         return None
-    of = defaultdict[int | str, float](float)
+    of = defaultdict[Key, float](float)
     calls = 0.0
     place = {id(row): place for place, row in enumerate(step.rows)}
     for chain in chains(step.rows, training=step.analysis.workload.mode == "training"):
@@ -514,9 +514,7 @@ def graphed(change: Change, step: PredictedStep) -> Gain | None:
     """The time in which the device waits for launches."""
     if not step.on_device:
         return None
-    waits: dict[int | str, float] = {
-        cause: step.analysis.idle_s(cause) for cause in ("host_bound", "kernel_wait")
-    }
+    waits: dict[Key, float] = {cause: step.analysis.idle_s(cause) for cause in ("host_bound", "kernel_wait")}
     waited = seconds(sum(waits.values()))
     return step.without(
         waits, f"the device waits {waited} a step for the host and its launches, which one graph replaces"

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
@@ -207,7 +208,7 @@ class Efficiencies:
         """Return the time of ``call``, never less than its bound, which must be above 0."""
         found = self._reference.predict(call)
         wide = self._width(found)
-        words = _LEVELS[found.level][0].format(**msgspec.structs.asdict(call))
+        words = _LEVELS[found.level][0].format(**asdict(call))
         runs = len({one.run for one in found.alike})
         return Estimate(
             time_s=found.time_s,

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec import structs
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
 from rooflines.profiler.read.records import Int64s, unset
-from rooflines.roofline.analysis import Analysis, ReplayedStep
+from rooflines.roofline.analysis import Analysis, Key, ReplayedStep
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.roofline.own.own import Attribution
@@ -41,8 +41,8 @@ _WORTH = 0.002
 # Edits that are replayed in one batch.
 _AT_ONCE = 16
 
-# The place of a row in ``Analysis.rows``, or a cause of idle time, and the seconds of a step that go.
-Change = Mapping[int | str, float]
+# The seconds of a step that go, of rows and of idle time.
+Change = Mapping[Key, float]
 
 
 class Replays(NamedTuple):
@@ -52,7 +52,7 @@ class Replays(NamedTuple):
     #: the place in ``Analysis.rows`` of each piece of work (-1: of none)
     row: Int64s
     #: seconds of a step of each row, and of each cause of idle time
-    seconds_of: dict[int | str, float]
+    seconds_of: dict[Key, float]
     #: when the device was idle, by cause, since the window began
     idle: dict[str, Intervals]
     #: when the host was in the operator that launched each piece
@@ -96,7 +96,7 @@ class Replays(NamedTuple):
         waits = self.graph.copies & (goes[self.graph.target] > 0) & launches
         return replace(cut(cuts), scale=1.0 - goes, without=waits)
 
-    def _share(self, key: int | str, saved_s: float) -> float:
+    def _share(self, key: Key, saved_s: float) -> float:
         """The part of a row or of a cause of idle time that goes."""
         return min(1.0, saved_s / self.seconds_of[key]) if self.seconds_of.get(key) else 0.0
 
@@ -135,9 +135,9 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
         by_construction=window.steady is not None,
     )
     if stated.error > MOST_WRONG:
-        return msgspec.structs.replace(stated, reason=f"it is {percent(stated.error)} off")
+        return structs.replace(stated, reason=f"it is {percent(stated.error)} off")
     if stated.kept_fraction > MOST_KEPT:
-        return msgspec.structs.replace(
+        return structs.replace(
             stated,
             reason=f"for {percent(stated.kept_fraction)} of it the trace does not show what work waits for",
         )
@@ -147,7 +147,7 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     if analysis.basis.timed or window.steady is not None:
         pace = _fitted(graph, analysis.timeline.span_s / seconds)
     if pace is None:
-        return msgspec.structs.replace(
+        return structs.replace(
             stated, reason="the timed steps differ from the traced ones by more than the host's times explain"
         )
     return Replays(
@@ -161,7 +161,7 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
         operator=window.operator,
         seconds=seconds,
         pace=pace,
-        stated=msgspec.structs.replace(stated, host_pace=float(pace.rates[0])),
+        stated=structs.replace(stated, host_pace=float(pace.rates[0])),
     )
 
 
@@ -230,14 +230,14 @@ def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
     gain = dict(zip(at_bound, gains_s, strict=False))
     gone = dict(zip(whole, gains_s[len(at_bound) :], strict=True))
     operators = [
-        msgspec.structs.replace(
+        structs.replace(
             row,
             gain_s=min(max(0.0, gain[place]), at_bound[place]) if place in gain else None,
             critical_fraction=min(1.0, max(0.0, gone[place] / row.time_s)) if place in gone else None,
         )
         for place, row in enumerate(analysis.operators)
     ]
-    return msgspec.structs.replace(analysis, operators=tuple(operators))
+    return structs.replace(analysis, operators=tuple(operators))
 
 
 def _codes(found: Attribution) -> Int64s:
