@@ -295,11 +295,7 @@ def _operands(product: Ran) -> list[tuple[int, ...]]:
 
 def _related(one: str, other: str) -> bool:
     """Whether two modules are the same, or one is directly in the other."""
-    return (
-        one == other
-        or (one.rpartition(".")[0] == other and one != "")
-        or (other.rpartition(".")[0] == one and other != "")
-    )
+    return other in (one, one.rpartition(".")[0]) or other.rpartition(".")[0] == one
 
 
 def _fused_s(case: Case, written: _Written) -> float:
