@@ -128,7 +128,8 @@ class Case:
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
-        self.step_s, self.ceilings = analysis.step_s, analysis.roofs
+        self.step_s = analysis.step_s
+        self.ceilings = analysis.roofs
         # Those without a trace have no time.
         self.timeline = analysis.timeline or Timeline(span_s=0.0, busy_s=0.0, idle_s=0.0, compute_s=0.0)
         self.division = analysis.division or StepDivision(of="host", step_s=0.0)

@@ -205,7 +205,11 @@ def chained(case: Case) -> Advice | None:
         return None
     ran = {id(one.row): one for one in case.ran(_is_fusable)}
     rows = (one.row for one in ran.values() if isinstance(one.row, OperatorRow))
-    floor, members, saves_s, fused_s, outside = case.ceilings.latency(), list[Ran](), 0.0, 0.0, 0.0
+    floor = case.ceilings.latency()
+    members = list[Ran]()
+    saves_s = 0.0
+    fused_s = 0.0
+    outside = 0.0
     for chain in chains(rows, training=analysis.workload.mode == "training"):
         own = [ran[id(row)] for row in chain.rows]
         time_s = sum(row.time_s for row in chain.rows)

@@ -114,7 +114,6 @@ _MOST_ASSUMPTIONS = 2
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
     steps = analysis.steps
-    unit = analysis.workload.unit
     speed = _range if is_delayed(analysis) and steps is not None and steps.count > 1 else _speed
     several = (
         "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
@@ -124,7 +123,7 @@ def verdict(analysis: Analysis) -> str:
         unsteady(analysis),
         _not_recorded(analysis),
         several * (analysis.basis.devices > 1),
-        _generated(analysis) or (speed(steps, unit) if steps else ""),
+        _generated(analysis) or (speed(steps, analysis.workload.unit) if steps else ""),
         paging(analysis),
         _served(analysis),
     ]
@@ -277,7 +276,6 @@ def rate_text(between: tuple[float, float]) -> str:
 def _not_recorded(analysis: Analysis) -> str:
     """The data that the recording left out, and what remains; empty for a complete trace."""
     coverage = analysis.coverage
-    environment = analysis.environment
     if coverage is None or not (analysis.operators or coverage.unmodeled):
         return ""
     if coverage.shapes_recorded is None and not analysis.operators:
@@ -293,7 +291,7 @@ def _not_recorded(analysis: Analysis) -> str:
             return ""  # more is missing than shapes
         complete = [
             "times",
-            *["kernels"] * (not environment.device.startswith("cpu")),
+            *["kernels"] * (not analysis.environment.device.startswith("cpu")),
             *["modules"] * bool(analysis.modules),
         ]
         return (

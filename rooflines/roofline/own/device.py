@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -112,8 +111,7 @@ def attribute_device(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Events:
+class _Events(NamedTuple):
     """Device events that become rows: the ``chosen`` ones of a trace, and of all of them the time in which
     they are ``exposed``."""
 

@@ -18,8 +18,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -51,16 +50,14 @@ _LONGEST_NAME = 80
 _Call = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphDifference:
+class GraphDifference(NamedTuple):
     """Why a replay does not match a captured graph, and the ``place`` of the first kernel that shows it."""
 
     text: str
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A captured graph in the trace number ``trace``: its kernels, their names if recorded, its copies, and
     which of them are fills."""
 
@@ -78,8 +75,7 @@ class Candidate:
         return self.trace, self.graph.tokens, self.graph.mark, self.names is not None
 
 
-@dataclass(frozen=True, slots=True)
-class GraphMatch:
+class GraphMatch(NamedTuple):
     """A captured graph that matches a replay. ``launches`` are the host events of the capture for each of the
     device ``events`` of the replay (-1: a copy that the runtime added), ``calls`` the operators and shapes of
     those that have one. ``missing`` is the number of kernels that the replay did not record. ``larger`` is
@@ -123,7 +119,7 @@ class GraphMatcher:
         fits = [self._fitting(replay, ran) for replay, ran in zip(replays, events, strict=True)]
         chosen = self._consistent(events, self._chosen(replays, fits))
         return [
-            fit if isinstance(fit, GraphDifference) else replace(fit, events=ran)
+            fit if isinstance(fit, GraphDifference) else fit._replace(events=ran)
             for fit, ran in zip(chosen, events, strict=True)
         ]
 
@@ -147,7 +143,7 @@ class GraphMatcher:
                 f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0
             )
         larger = min(enough) != max(enough)
-        return [replace(fit, larger=larger) for fit in found if fit.captured.graph.tokens == min(enough)]
+        return [fit._replace(larger=larger) for fit in found if fit.captured.graph.tokens == min(enough)]
 
     def _chosen(self, replays: Sequence[Replay], fits: list[_Fits]) -> list[_Match]:
         """Choose one captured graph for each replay."""

@@ -11,7 +11,7 @@ time that it spends itself, as dispatch overhead or as unmodeled time.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ from rooflines.roofline.count.dispatchers import enclosed
 _IN_PLACE = re.compile(r"(?<!_)_$|^_$")
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
+class Ownership(NamedTuple):
     """``owner`` is the operator call that owns each host event (-1: none). ``outermost`` are the events that
     are owned and lie in no owned one: the owners, or the wrappers around them. ``saved`` are owners inside of
     others, whose time is not that of those."""

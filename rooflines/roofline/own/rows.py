@@ -22,8 +22,7 @@ _MOST_LOST = 0.05
 _MOST_SHARED = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedKernel:
+class LaunchedKernel(NamedTuple):
     """Device work of an operator by name: calls and nanoseconds, each event's duration, and its streams.
 
     ``shape`` is the grid and the block where all of its launches have the same one, and so are ``registers``
@@ -133,13 +132,12 @@ class TimeRow:
             self,
             time_ns=self.time_ns * factor,
             step_ns=tuple(time_ns * factor for time_ns in self.step_ns),
-            kernels=tuple(replace(kernel, time_ns=kernel.time_ns * factor) for kernel in self.kernels),
+            kernels=tuple(kernel._replace(time_ns=kernel.time_ns * factor) for kernel in self.kernels),
             exposed_ns=None if self.exposed_ns is None else self.exposed_ns * factor,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(NamedTuple):
     """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-2
     - the index of a gap).
 

@@ -177,7 +177,8 @@ class Efficiencies:
             )
         self.is_transfer = name is not None and self.calls[0].device != name
         self.host_times = tuple(host_times)
-        self._public, self._source = public, source
+        self._public = public
+        self._source = source
         self._reference = _Reference(self.calls)
 
     @classmethod

@@ -284,12 +284,11 @@ def _memory(
     generation: GenerationCount, layout: Layout, facts: NetworkFacts, shares: _Shares
 ) -> tuple[int, int, int]:
     """Weights, KV cache and activations of the device that has most layers."""
-    blocks = facts.block_weights_bytes
     outside = max(0, generation.parameter_bytes - facts.block_weights_bytes)
     if layout.pipeline > 1 and outside > facts.head_bytes:  # embedding and head are in different stages
         outside = max(facts.head_bytes, outside - facts.head_bytes)
     weights = (
-        blocks - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert
+        facts.block_weights_bytes - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert
     ) * shares.layers + outside
     cache = (
         (generation.kv_bytes or 0)

@@ -92,12 +92,10 @@ class RunOption(NamedTuple):
 
     def changes(self, run: Repeatable) -> Iterator[Change]:
         """The changes of it to try with ``run``."""
-        device = run.analysis.environment.device
-        mode = run.analysis.workload.mode
         applies = (
             (run.is_of_model or self.tried_in_code)
-            and device.startswith(self.device)
-            and self.mode in ("", mode)
+            and run.analysis.environment.device.startswith(self.device)
+            and self.mode in ("", run.analysis.workload.mode)
             and self.with_option in ("", *run.given)
         )
         for label, value in self.values(run) if self.values is not None and applies else ():
