@@ -555,7 +555,7 @@ class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     kernels: tuple[Kernel, ...] = ()
     example: Example | None = None
     # The figures of an ``OperatorRow``, none of which is known.
-    category: ClassVar[str] = "other"
+    category: ClassVar[str] = ""
     bound: ClassVar[Bound] = "unknown"
     nearest_roof: ClassVar[str | None] = None
     precision: ClassVar[str | None] = None

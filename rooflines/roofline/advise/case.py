@@ -94,7 +94,7 @@ class Ran(NamedTuple):
 
     @property
     def category(self) -> str:
-        """The category of an operator with a count, ``other`` without one."""
+        """The category of an operator with a count, empty for others."""
         return self.row.category
 
     @property

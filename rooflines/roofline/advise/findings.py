@@ -170,8 +170,6 @@ def _predicted_s(suggestion: Setting | str, case: Case) -> float:
     no prediction."""
     if not isinstance(suggestion, Setting):
         return math.inf
-    change = Change(
-        kind=suggestion.option.replace("_", "-"), label="", options={suggestion.option: suggestion.value}
-    )
+    change = Change(kind=suggestion.option, label="", options={suggestion.option: suggestion.value})
     found = predict(change, case.analysis)
     return case.step_s * (1 - 1 / found.speedup) if found is not None else math.inf
