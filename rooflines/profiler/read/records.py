@@ -38,11 +38,6 @@ ADDED = "rooflines"
 MEMORY_LIMIT_BYTES = 4 << 30
 
 
-def unset(number: int) -> Int64s:
-    """A column of places of which none is known yet (-1)."""
-    return np.full(number, -1, np.int64)
-
-
 def of_kinds(kind: npt.NDArray[np.int8], kinds: tuple[int, ...]) -> Mask:
     """Which events are of one of ``kinds``. ``numpy.isin`` takes twenty times as long for so few."""
     return functools.reduce(operator.or_, (kind == one for one in kinds))

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from rooflines.roofline.advise.case import (
     Advice,
     Case,
-    Key,
     Ran,
     Rule,
     Setting,
@@ -25,6 +24,7 @@ from rooflines.roofline.advise.matrix import is_hopper
 from rooflines.roofline.advise.small_kernels import fewer_launches, fills, of_library
 from rooflines.roofline.advise.verdict import efficiency_of, plural, runs
 from rooflines.roofline.analysis import CATEGORIES as ALL_CATEGORIES
+from rooflines.roofline.analysis import Key
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.shapes import path_pattern, repeated_key, shapes_range

@@ -42,6 +42,8 @@ def pageable(case: Case) -> Advice | None:
     if saves_s <= 0:
         return None
     worst = max(found, key=lambda one: found[one])
+    loads = case.division.loader_s
+    pinned = "DataLoader(pin_memory=True)" if loads else "tensors in pinned memory (tensor.pin_memory())"
     return Advice(
         "Copy from pinned memory",
         saves_s,
@@ -50,17 +52,9 @@ def pageable(case: Case) -> Advice | None:
         f"({case.share(exposed_s)}) run while nothing is computed; the longest is "
         f"{worst.row.name}{worst.where}"
         f"{f' ({worst.row.shapes})' if worst.row.shapes else ''}",
-        _TO_HOST
-        if any("DtoH" in kernel.name for kernel in worst.kernels)
-        else _TO_DEVICE.format(_pinned(case)),
+        _TO_HOST if any("DtoH" in kernel.name for kernel in worst.kernels) else _TO_DEVICE.format(pinned),
         {one.key: part for one, part in found.items()},
     )
-
-
-def _pinned(case: Case) -> str:
-    if case.division.loader_s:
-        return "DataLoader(pin_memory=True)"
-    return "tensors in pinned memory (tensor.pin_memory())"
 
 
 def of_ddp(case: Case) -> Advice | None:
@@ -115,7 +109,15 @@ def on_device(case: Case) -> Advice | None:
     if not case.on_device or not found:
         return None
     time_s = total(found)
-    callers = longest_first((_caller(one), one.left_s) for one in found)
+    callers = longest_first(
+        (
+            one.row.module
+            or f"{one.row.name} ({one.row.shapes or 'no shapes'})"
+            + (f" in {one.row.caller}" if one.row.caller else ""),
+            one.left_s,
+        )
+        for one in found
+    )
     listed = ", ".join(f"{caller} {seconds(callers[caller])}" for caller in [*callers][:3])
     # What the runtime copies has one dtype and one layout.
     same_s = total(
@@ -140,11 +142,6 @@ def on_device(case: Case) -> Advice | None:
         _OWN_COPY if same_s > 0.5 * time_s else _CONVERTED,
         whole(found),
     )
-
-
-def _caller(one: Ran) -> str:
-    where = f" in {one.row.caller}" if one.row.caller else ""
-    return one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'}){where}"
 
 
 def _pageable_s(one: Ran) -> float:

@@ -62,11 +62,13 @@ def small_operators(case: Case) -> Advice | None:
     if not found or not case.judged:
         return None
     of = {one.key: one.headroom_s for one in found}
+    modules = longest_first((one.row.module, round(one.row.calls)) for one in found if one.row.module)
+    most = f", most of them in {next(iter(modules))}" if modules else ""
     return Advice(
         "Fuse the small operators" if _fusable(found) else "Run fewer small operators",
         sum(of.values()),
         f"{calls_of(found):,.0f} calls {case.per} cost more to launch than to execute: "
-        f"{seconds(total(found))} ({case.share(total(found))}){_most_in(found)}",
+        f"{seconds(total(found))} ({case.share(total(found))}){most}",
         fewer_launches(case, found),
         of,
     )
@@ -123,11 +125,6 @@ def fewer_in_server(case: Case) -> Setting | str:
         if decodes
         else f"{SERVER_GRAPHS}, of parts of the network in a prefill; or {larger_batch(analysis)}"
     )
-
-
-def _most_in(found: list[Ran]) -> str:
-    calls = longest_first((one.row.module, round(one.row.calls)) for one in found if one.row.module)
-    return f", most of them in {next(iter(calls))}" if calls else ""
 
 
 def larger_grids(case: Case) -> Advice | None:

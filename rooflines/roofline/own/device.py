@@ -21,7 +21,6 @@ from rooflines.profiler.read.records import (
     Int64s,
     Mask,
     Trace,
-    unset,
 )
 from rooflines.profiler.read.signature import Signature
 from rooflines.profiler.tree.breakdown import device_intervals
@@ -40,6 +39,7 @@ from rooflines.roofline.own.rows import (
     TimeRow,
     by_step,
     longest_by_group,
+    unset,
 )
 
 NO_OPERATOR = "launched outside any operator"

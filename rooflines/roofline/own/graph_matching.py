@@ -31,7 +31,6 @@ from rooflines.profiler.read.records import (
     Mask,
     Trace,
     of_kinds,
-    unset,
 )
 from rooflines.profiler.tree.graphs import CapturedGraph, Replay
 from rooflines.roofline.count.by_key import grouped
@@ -39,6 +38,7 @@ from rooflines.roofline.count.counts import Variant
 from rooflines.roofline.count.formulas import CallCount, Work
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.own.origins import CountedTrace
+from rooflines.roofline.own.rows import unset
 from rooflines.units import counted
 
 # Kernels with which the HIP runtime copies and fills.

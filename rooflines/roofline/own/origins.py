@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.read.distinct import distinct_rows
-from rooflines.profiler.read.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Mask, unset
+from rooflines.profiler.read.records import ANNOTATION, MODULE_PREFIX, PYTHON, RUNTIME, Int64s, Mask
 from rooflines.profiler.tree.graphs import CapturedGraph, captured_graphs
 from rooflines.profiler.tree.tree import BACKWARD, Calls, Module
 from rooflines.profiler.tree.windows import at_launch
 from rooflines.roofline.count.counts import Counts, OfCounts, Variant
 from rooflines.roofline.own.ownership import Ownership
+from rooflines.roofline.own.rows import unset
 
 
 @dataclass(frozen=True, slots=True)

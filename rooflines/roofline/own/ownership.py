@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflines.profiler.read.nesting import covered
-from rooflines.profiler.read.records import OPERATOR, Int64s, unset
+from rooflines.profiler.read.records import OPERATOR, Int64s
 from rooflines.profiler.tree.tree import Calls
 from rooflines.roofline.count.counts import Counts
 from rooflines.roofline.count.dispatchers import enclosed
+from rooflines.roofline.own.rows import unset
 
 _IN_PLACE = re.compile(r"(?<!_)_$|^_$")
 

@@ -168,8 +168,9 @@ class DividedTime(NamedTuple):
     matched_ns: int = 0
 
 
-def _calls(group: Int64s, groups: int) -> npt.NDArray[Any]:
-    return np.bincount(group, minlength=groups)
+def unset(number: int) -> Int64s:
+    """A column of places of which none is known yet (-1)."""
+    return np.full(number, -1, np.int64)
 
 
 def by_step(
@@ -177,7 +178,9 @@ def by_step(
     groups: int,
     step: Int64s,
     steps: int,
-    sums: Callable[[Int64s, int], npt.NDArray[Any]] = _calls,
+    sums: Callable[[Int64s, int], npt.NDArray[Any]] = lambda group, groups: np.bincount(
+        group, minlength=groups
+    ),
 ) -> list[tuple[int, ...]]:
     """The ``sums`` by group of each step, by default how many calls began in it; empty with fewer than two
     steps."""

@@ -21,10 +21,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rooflines.profiler.read.distinct import distinct_rows
-from rooflines.profiler.read.records import RUNTIME, Int32s, Int64s, Mask, unset
+from rooflines.profiler.read.records import RUNTIME, Int32s, Int64s, Mask
 from rooflines.profiler.tree.idle import LONGEST_ARRIVAL_NS, waiting
 from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import at_launch
+from rooflines.roofline.own.rows import unset
 from rooflines.roofline.uncertainty import Floats
 
 # Clocks of host and device, and of two streams, differ by this much.

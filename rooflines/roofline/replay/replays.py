@@ -15,11 +15,12 @@ from msgspec import structs
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.records import Int64s, unset
+from rooflines.profiler.read.records import Int64s
 from rooflines.roofline.analysis import Analysis, Key, ReplayedStep
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.roofline.own.own import Attribution
+from rooflines.roofline.own.rows import unset
 from rooflines.roofline.replay.graph import WindowGraph, graph_of
 from rooflines.roofline.replay.replay import NO_WAITS, UNCHANGED, Edit, cut, replay
 from rooflines.roofline.replay.threads import clock, threads_of
