@@ -9,11 +9,11 @@ trace.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from rooflines.device_specs.records import Ceiling
+from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.errors import UsageError
 from rooflines.profiler.records import (
     Environment,
@@ -35,6 +35,8 @@ ANALYSIS_SCHEMA = "rooflines.analysis/2"
 # a third of every roof.
 Bound = Literal["compute", "memory", "inefficient", "latency", "transfer", "communication", "unknown"]
 Limit = Literal["input", "host"]
+# A sum of whole numbers over the steps, or its mean.
+Number: TypeAlias = int | float
 Phase = Literal["forward", "backward", "optimizer", "prefill", "decode", ""]
 CATEGORIES = (
     "convolution",
@@ -157,9 +159,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     rest says little of the whole; then all of the time is unjudged.
     """
 
-    flops: int | float | None = None
-    matrix_flops: int | float | None = None
-    bytes: int | float | None = None
+    flops: Number | None = None
+    matrix_flops: Number | None = None
+    bytes: Number | None = None
     time_s: float | None = None
     #: an operator faster than its bound counts with its time
     lower_bound_s: float | None = None
@@ -382,7 +384,7 @@ class Synchronization(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one kind in which the host waits for the device."""
 
     call: str
-    calls: int | float
+    calls: Number
     #: how long the host waits
     wait_s: float
     #: how long the device is then idle; never more than ``wait_s``, because a host that had not waited would
@@ -407,7 +409,7 @@ class HostWork(msgspec.Struct, frozen=True, kw_only=True):
         "operator", "python", "runtime", "allocator", "optimizer", "compiled", "broadcast", "unrecorded"
     ]
     name: str
-    calls: int | float
+    calls: Number
     #: of the device's idle time
     idle_s: float
     shapes: str = ""
@@ -435,7 +437,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     #: the size of one, by which NVIDIA's nccl-tests divide; None where the trace does not hold it
     bytes: int | None = None
-    calls: int | float
+    calls: Number
     time_s: float
     #: the part of the time that nothing hides
     exposed_s: float
@@ -451,7 +453,7 @@ class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
     makes them."""
 
     time_s: float
-    calls: int | float
+    calls: Number
     operators: tuple[str, ...] = ()
 
 
@@ -505,7 +507,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    calls: int | float
+    calls: Number
     time_s: float
     streams: tuple[int, ...] = ()
     grid: tuple[int, int, int] | None = None
@@ -540,7 +542,7 @@ class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     own."""
 
     name: str
-    calls: int | float
+    calls: Number
     time_s: float
     #: no formula, a shape that the trace does not hold
     reason: str
@@ -554,6 +556,17 @@ class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     exposed_s: float | None = None
     kernels: tuple[Kernel, ...] = ()
     example: Example | None = None
+    # The figures of an ``OperatorRow``, none of which is known.
+    category: ClassVar[str] = ""
+    bound: ClassVar[Bound] = "unknown"
+    nearest_roof: ClassVar[str | None] = None
+    precision: ClassVar[str | None] = None
+    flops: ClassVar[float] = 0
+    matrix_flops: ClassVar[float] = 0
+    bytes: ClassVar[float] = 0
+    lower_bound_s: ClassVar[float | None] = None
+    headroom_s: ClassVar[float | None] = None
+    efficiency: ClassVar[float | None] = None
 
 
 class LostWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -619,11 +632,11 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     shapes: str
     precision: str | None = None
     category: str
-    calls: int | float
+    calls: Number
     time_s: float
-    flops: int | float
-    matrix_flops: int | float
-    bytes: int | float
+    flops: Number
+    matrix_flops: Number
+    bytes: Number
     intensity_flop_per_byte: float | None = None
     flop_per_s: float | None = None
     byte_per_s: float | None = None
@@ -664,17 +677,22 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     example: Example | None = None
 
 
+Row: TypeAlias = OperatorRow | Unmodeled
+# The place of a row in ``Analysis.rows``, or a cause of idle time.
+Key: TypeAlias = int | str
+
+
 class ModuleRow(msgspec.Struct, frozen=True, kw_only=True):
     """One module with everything below it."""
 
     path: str
     #: its class
     type: str
-    calls: int | float
+    calls: Number
     time_s: float
-    flops: int | float
-    matrix_flops: int | float
-    bytes: int | float
+    flops: Number
+    matrix_flops: Number
+    bytes: Number
     lower_bound_s: float | None = None
     efficiency: float | None = None
     headroom_s: float | None = None
@@ -1005,7 +1023,7 @@ class Analysis(Shown, frozen=True, kw_only=True):
         return self.coverage.unmodeled if self.coverage is not None else ()
 
     @property
-    def rows(self) -> tuple[OperatorRow | Unmodeled, ...]:
+    def rows(self) -> tuple[Row, ...]:
         """All rows that have time: operators with a count, then those without one."""
         return (*self.operators, *self.unmodeled)
 
@@ -1022,6 +1040,23 @@ class Analysis(Shown, frozen=True, kw_only=True):
             if self.bound_breakdown
             else sum(row.time_s for row in self.operators)
         )
+
+    @property
+    def timed_s(self) -> float:
+        """The median timed step; 0 where none was timed."""
+        return self.steps.median_s if self.steps is not None else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """The step that is divided, or the whole trace; without a trace, a timed step."""
+        if self.division is not None:
+            return self.division.step_s
+        return self.timeline.span_s if self.timeline is not None else self.timed_s
+
+    @property
+    def roofs(self) -> Ceilings:
+        """Its ceilings as a record that bounds are computed from."""
+        return Ceilings(device="", kind="", ceilings=self.ceilings)
 
     @property
     def on_device(self) -> bool:
@@ -1057,7 +1092,8 @@ class Analysis(Shown, frozen=True, kw_only=True):
         if rows == "modules":
             return struct_columns(self.modules, ModuleRow)
         if rows == "operators":
-            columns, whole = struct_columns(self.operators, OperatorRow), self.whole_s
+            columns = struct_columns(self.operators, OperatorRow)
+            whole = self.whole_s
             return {
                 "time_share": [time_s / whole if whole > 0 else None for time_s in columns["time_s"]],
                 **columns,

@@ -9,19 +9,26 @@ would keep the step as long.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from rooflines.device_specs.records import Ceilings
-from rooflines.roofline.analysis import Analysis, Example, Kernel, OperatorRow, Unmodeled
+from rooflines.roofline.analysis import (
+    Analysis,
+    Example,
+    HostWork,
+    Kernel,
+    Key,
+    OperatorRow,
+    Row,
+    StepDivision,
+    Timeline,
+)
 from rooflines.roofline.judge.shapes import tensors
 from rooflines.roofline.predict.options import BY_NAME
 from rooflines.roofline.predict.rows import exchanges_data, transfers
 from rooflines.units import percent, seconds
-
-# The place of a row in ``Analysis.rows``, or a cause of idle time.
-Key = int | str
 
 # Hidden time below this share of a step is not worth a sentence.
 WORTH_SAYING = 0.01
@@ -60,7 +67,7 @@ class Ran(NamedTuple):
     yet."""
 
     key: Key
-    row: OperatorRow | Unmodeled
+    row: Row
     left_s: float
 
     def saved(self, new_s: float) -> float:
@@ -70,12 +77,10 @@ class Ran(NamedTuple):
     def whole(self) -> Ran:
         """The same with all of its time left: of computation the time that no other kernel hides. Rules about
         transfers see to it."""
-        time_s, exposed_s = self.row.time_s, self.row.exposed_s
-        return self._replace(
-            left_s=time_s
-            if exposed_s is None or self.communicates or self.transfers
-            else min(time_s, exposed_s)
-        )
+        exposed_s = self.row.exposed_s
+        if exposed_s is None or self.communicates or self.transfers:
+            return self._replace(left_s=self.row.time_s)
+        return self._replace(left_s=min(self.row.time_s, exposed_s))
 
     @property
     def where(self) -> str:
@@ -90,17 +95,12 @@ class Ran(NamedTuple):
     @property
     def category(self) -> str:
         """The category of an operator with a count, empty for others."""
-        return self.row.category if isinstance(self.row, OperatorRow) else ""
+        return self.row.category
 
     @property
-    def headroom_s(self) -> float | None:
-        """The possible saving by the bound, at most the remaining time; None without a bound."""
-        row = self.row
-        return (
-            min(row.headroom_s, self.left_s)
-            if isinstance(row, OperatorRow) and row.headroom_s is not None
-            else None
-        )
+    def headroom_s(self) -> float:
+        """The possible saving by the bound, at most the remaining time; 0 without a bound."""
+        return min(self.row.headroom_s or 0.0, self.left_s)
 
     @property
     def communicates(self) -> bool:
@@ -117,18 +117,26 @@ class Ran(NamedTuple):
         """The sizes of its tensors, as far as they were recorded."""
         return tensors(self.row)
 
+    @property
+    def matrix_sizes(self) -> list[int]:
+        """The sizes of the matrices among its tensors, smallest first."""
+        return sorted({size for tensor in self.tensors if len(tensor) > 1 for size in tensor[-2:]})
+
 
 class Case:
     """An analysis and what of its step no advice is about yet."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis = analysis
-        self.step_s = _step_s(analysis)
-        self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
+        self.step_s = analysis.step_s
+        self.ceilings = analysis.roofs
+        # Those without a trace have no time.
+        self.timeline = analysis.timeline or Timeline(span_s=0.0, busy_s=0.0, idle_s=0.0, compute_s=0.0)
+        self.division = analysis.division or StepDivision(of="host", step_s=0.0)
         self.per = "a step" if analysis.basis.per == "step" else "in the trace"
         self.of = "the step" if analysis.basis.per == "step" else "the trace"
         self.given: list[Setting | str] = []  # what was suggested already
-        self._taken: dict[Key, float] = {}
+        self._taken: dict[Key, float] = defaultdict(float)
         self._ran: dict[Key, Ran] = {
             place: Ran(place, row, 0.0).whole() for place, row in enumerate(analysis.rows)
         }
@@ -142,13 +150,10 @@ class Case:
     def judged(self) -> bool:
         """Whether shapes are recorded and most of the busy time has a count, so that bounds represent it."""
         coverage = self.analysis.coverage
-        if coverage is not None and coverage.shapes_recorded is False:
-            return False
-        return (
-            coverage is None
-            or coverage.modeled_time_fraction is None
-            or coverage.modeled_time_fraction >= 0.5
-        )
+        if coverage is None:
+            return True
+        modeled = coverage.modeled_time_fraction
+        return coverage.shapes_recorded is not False and (modeled is None or modeled >= 0.5)
 
     @cached_property
     def kind(self) -> str:
@@ -166,13 +171,12 @@ class Case:
         rate if measured, else that of the best product or convolution of this trace, those in ``without``
         left out; 1 where nothing tells it."""
         roof = self.ceilings.compute(precision or "fp32", "matrix")
-        if roof is None or (roof.source.kind == "measured" and roof.engine == "matrix"):
-            held = [
-                one.value
-                for one in self.analysis.ceilings
-                if roof and one.variant == "sustained" and one.name == roof.name
-            ]
-            return min(1.0, max(held) / roof.value) if roof and held else 1.0
+        if roof is None:
+            return 1.0
+        if roof.source.kind == "measured" and roof.engine == "matrix":
+            every = self.analysis.ceilings
+            held = (one.value for one in every if one.variant == "sustained" and one.name == roof.name)
+            return min(1.0, max(held, default=roof.value) / roof.value)
         reached = (
             row.efficiency or 1.0
             for key, row in self._fastest
@@ -186,9 +190,9 @@ class Case:
         rows = (
             (place, row)
             for place, row in enumerate(self.analysis.operators)
-            if row.category in ("matmul", "convolution")
+            if row.category in ("matmul", "convolution") and computes(row)
         )
-        return sorted((one for one in rows if computes(one[1])), key=lambda one: -(one[1].efficiency or 0.0))
+        return sorted(rows, key=lambda one: -(one[1].efficiency or 0.0))
 
     def ran(self, chosen: Callable[[Ran], bool] = lambda _: True) -> list[Ran]:
         """The chosen ones of all rows and operators without a count that have time left."""
@@ -196,22 +200,29 @@ class Case:
 
     def idle_s(self, cause: str) -> float:
         """Idle time of one cause that no advice is about yet."""
-        return max(0.0, self.analysis.idle_s(cause) - self._taken.get(cause, 0.0))
+        return max(0.0, self.analysis.idle_s(cause) - self._taken[cause])
+
+    def host_work(
+        self, *kinds: str, chosen: Callable[[HostWork], bool] = lambda _: True
+    ) -> tuple[list[HostWork], float]:
+        """The chosen work of the host of these kinds during which the device is idle, and for how long that
+        is, as far as no advice is about it yet."""
+        found = [work for work in self.analysis.host_work if work.kind in kinds and chosen(work)]
+        return found, min(self.idle_s("host_bound"), sum(work.idle_s for work in found))
 
     def take(self, advice: Advice) -> None:
         """Give its times to a piece of advice."""
         self.given.append(advice.suggestion)
         for key, time_s in advice.of.items():
-            self._taken[key] = self._taken.get(key, 0.0) + time_s
+            self._taken[key] += time_s
             if key in self._ran:
                 self._ran[key] = self._ran[key]._replace(left_s=max(0.0, self._ran[key].left_s - time_s))
 
     def example(self, advice: Advice) -> Example | None:
         """Where the operator with most of the time of ``advice`` runs longest; None of idle time."""
-        places = sorted(
-            (key for key in advice.of if isinstance(key, int)), key=lambda place: -advice.of[place]
-        )
-        return self.analysis.rows[places[0]].example if places else None
+        places = (key for key in advice.of if isinstance(key, int))
+        longest = max(places, key=advice.of.__getitem__, default=None)
+        return self.analysis.rows[longest].example if longest is not None else None
 
     def left_out(self, advice: Advice) -> str:
         """The time of its operators that other kernels hide, if that is worth a sentence."""
@@ -245,6 +256,9 @@ class Case:
         return (kernel for ran in self.every() for kernel in ran.kernels)
 
 
+Rule: TypeAlias = Callable[[Case], Advice | None]
+
+
 def device_kind(analysis: Analysis) -> str:
     """torch's name for the kind of device (``cpu``, ``cuda``, ``mps``), and ``hip`` for GPUs of AMD's, which
     torch calls ``cuda``.
@@ -259,7 +273,7 @@ def device_kind(analysis: Analysis) -> str:
     return "hip" if amd else kind
 
 
-def computes(row: OperatorRow) -> bool:
+def computes(row: Row) -> bool:
     """Whether the compute roof is the one that bounds ``row``, or the one that it is nearest to."""
     return "compute" in (row.bound, row.nearest_roof)
 
@@ -269,17 +283,19 @@ def whole(ran: list[Ran]) -> dict[Key, float]:
     return {one.key: one.left_s for one in ran}
 
 
-def total(ran: list[Ran]) -> float:
+def total(ran: Iterable[Ran]) -> float:
     """Seconds left, together."""
     return sum(one.left_s for one in ran)
 
 
-def _step_s(analysis: Analysis) -> float:
-    if analysis.division is not None:
-        return analysis.division.step_s
-    if analysis.timeline is not None:
-        return analysis.timeline.span_s
-    return analysis.steps.median_s if analysis.steps is not None else 0.0
+def headroom(ran: Iterable[Ran]) -> float:
+    """The possible savings by the bounds, together."""
+    return sum(one.headroom_s for one in ran)
+
+
+def calls_of(ran: Iterable[Ran]) -> float:
+    """Calls, together."""
+    return sum(one.row.calls for one in ran)
 
 
 def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting | str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from rooflines.roofline.advise.case import (
     Advice,
     Case,
-    Key,
     Ran,
+    Rule,
     Setting,
+    calls_of,
     computes,
+    headroom,
     larger_batch,
     setting,
     total,
@@ -22,7 +24,7 @@ from rooflines.roofline.advise.matrix import is_hopper
 from rooflines.roofline.advise.small_kernels import fewer_launches, fills, of_library
 from rooflines.roofline.advise.verdict import efficiency_of, plural, runs
 from rooflines.roofline.analysis import CATEGORIES as ALL_CATEGORIES
-from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.analysis import Key
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.shapes import path_pattern, repeated_key, shapes_range
@@ -42,14 +44,15 @@ _FBGEMM = re.compile("Split.*Lookup|split_embedding")
 # A call that takes longer than this fills the device: a larger batch makes it longer, not better.
 LARGE_S = 50e-6
 # A library's tiles of 128 waste so much of a size that is just above a multiple of them.
-TILE, WASTE = 128, 1.1
+TILE = 128
+WASTE = 1.1
 _MAKER = re.compile(
     r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]"
 )
 _RENAMED = {"Tensile": "hipBLASLt", "CK": "Composable Kernel", "fbgemm": "FBGEMM"}
 
 
-def slow(category: str) -> Callable[[Case], Advice | None]:
+def slow(category: str) -> Rule:
     """The rule for one category."""
 
     def rule(case: Case) -> Advice | None:
@@ -57,23 +60,19 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             row for row in case.analysis.operators if row.category == category and row.efficiency is not None
         ]
         # A copy between host and device depends on the link, and has a separate rule.
-        found = [
-            one
-            for one in case.ran(
-                lambda one: one.category == category and one.headroom_s is not None and not one.transfers
-            )
-            if isinstance(one.row, OperatorRow) and one.row.efficiency is not None
-        ]
-        rows = tuple(one.row for one in found if isinstance(one.row, OperatorRow))
-        efficiency = efficiency_of(rows)
+        found = case.ran(
+            lambda one: one.category == category and one.row.efficiency is not None and not one.transfers
+        )
+        efficiency = efficiency_of(one.row for one in found)
         if efficiency is None or efficiency > GOOD or not case.judged:
             return None
         lost = {one.key: _lost_s(case, one) for one in found}
         # The figures of the operators are not those of the time that other advice has left.
         entire = [one.whole() for one in found]
         worst = _worst(found, lost)
-        saves_s, time_s = sum(lost.values()), total(entire)
-        roof_s = time_s - sum(one.headroom_s or 0.0 for one in entire)
+        saves_s = sum(lost.values())
+        time_s = total(entire)
+        roof_s = time_s - headroom(entire)
         attained_s = time_s - sum(_lost_s(case, one) for one in entire)
         attained = (
             f", the rate that products attain on this device {seconds(attained_s)}"
@@ -83,7 +82,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
-        name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace(
+        name = f"{'the other ' if len(found) < len(every) else ''}{plural(category)}".replace(
             "other the ", "other steps of the "
         )
         return Advice(
@@ -105,32 +104,32 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
 def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
     """The operator that loses most in all layers together: where it is, its calls, the mean time of one and
     its efficiency."""
-    every = grouped(
-        [(one.row, lost[one.key]) for one in found if isinstance(one.row, OperatorRow)],
-        lambda pair: repeated_key(pair[0]),
-    )
-    worst = [row for row, _ in max(every.values(), key=lambda members: sum(lost_s for _, lost_s in members))]
-    time_s, calls = sum(row.time_s for row in worst), sum(row.calls for row in worst)
-    module, shapes = path_pattern([row.module for row in worst]), shapes_range([row.shapes for row in worst])
+    every = grouped(found, lambda one: repeated_key(one.row))
+    most = max(every.values(), key=lambda members: sum(lost[one.key] for one in members))
+    worst = [one.row for one in most]
+    time_s = sum(row.time_s for row in worst)
+    calls = sum(row.calls for row in worst)
+    module = path_pattern([row.module for row in worst])
+    shapes = shapes_range([row.shapes for row in worst])
     where = f"{worst[0].name} in {module}" if module else worst[0].name
     many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
-    return f"{where} ({shapes}): {many}, {percent(efficiency_of(tuple(worst)) or 0.0)} of its bound"
+    return f"{where} ({shapes}): {many}, {percent(efficiency_of(worst) or 0.0)} of its bound"
 
 
 def _lost_s(case: Case, one: Ran) -> float:
     """The time above the bound, for arithmetic above what products attain on this device."""
     row = one.row
-    assert isinstance(row, OperatorRow)
     return one.saved((row.lower_bound_s or 0.0) / (case.attainable(row.precision) if computes(row) else 1.0))
 
 
 def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None:
     """What helps; None where the trace shows that it is in use already, or that it does not apply."""
-    lost_s = sum(one.headroom_s or 0.0 for one in found)
+    lost_s = headroom(found)
     own = [one for one in found if of_library(one)]
-    if own and category != "moe" and sum(one.headroom_s or 0.0 for one in own) > 0.5 * lost_s:
+    if own and category != "moe" and headroom(own) > 0.5 * lost_s:
         return _newer_library(own)
-    analysis, batch_norm = case.analysis, any("batch_norm" in one.row.name for one in found)
+    analysis = case.analysis
+    batch_norm = any("batch_norm" in one.row.name for one in found)
     if (
         category in ("convolution", "normalization", "reduction")
         and analysis.workload.image_size
@@ -152,9 +151,8 @@ def _remedy(category: str, case: Case, found: list[Ran]) -> Setting | str | None
             one for one in found if not any(kernel.name.startswith("triton_") for kernel in one.kernels)
         ]
         breaks = "graph breaks (TORCH_LOGS=graph_breaks): what they separate is not fused"
-        return breaks if sum(one.headroom_s or 0.0 for one in outside) > 0.5 * lost_s else None
-    calls = sum(one.row.calls for one in found)
-    short = sum(one.row.time_s for one in found) < LARGE_S * calls
+        return breaks if headroom(outside) > 0.5 * lost_s else None
+    short = sum(one.row.time_s for one in found) < LARGE_S * calls_of(found)
     if not case.on_device or (short and not fills(case, found) and not _by_channel(found)):
         return larger_batch(analysis)
     if category == "matmul":
@@ -167,13 +165,13 @@ def _by_channel(found: list[Ran]) -> bool:
     the batch."""
     rows = [one for one in found if one.kernels and one.tensors and len(one.tensors[0]) == 4]
     alone = [one for one in rows if math.prod(one.kernels[0].grid or ()) == one.tensors[0][1]]
-    return sum(one.headroom_s or 0.0 for one in alone) > 0.5 * sum(one.headroom_s or 0.0 for one in found)
+    return headroom(alone) > 0.5 * headroom(found)
 
 
 def _newer_library(found: list[Ran]) -> str | None:
     """The library that the longest kernel belongs to, where its name says it, else that of the operator; None
     where neither does."""
-    worst = max(found, key=lambda one: one.headroom_s or 0.0)
+    worst = max(found, key=lambda one: one.headroom_s)
     namespace, of_operator, _ = worst.row.name.partition("::")
     library = (
         "vLLM"
@@ -227,25 +225,24 @@ def _faster_products(case: Case, found: list[Ran]) -> str | None:
             "PYTORCH_TUNABLEOP_ENABLED=1 (if it is not set), which measures the kernels of the "
             "library for each size"
         )
-    worst = max(found, key=lambda one: one.headroom_s or 0.0)
-    every = {size for tensor in worst.tensors if len(tensor) > 1 for size in tensor[-2:]}
-    sizes = sorted(size for size in every if size > TILE and math.ceil(size / TILE) * TILE >= WASTE * size)
+    worst = max(found, key=lambda one: one.headroom_s)
+    sizes = [
+        size for size in worst.matrix_sizes if size > TILE and math.ceil(size / TILE) * TILE >= WASTE * size
+    ]
     if sizes:
         return (
             f"sizes that are multiples of {TILE} instead of {', '.join(map(str, sizes[:4]))}: the "
             "library computes whole tiles"
         )
-    if any(
-        kernel.name.startswith(("triton_tem_", "triton_mm")) for one in case.every() for kernel in one.kernels
-    ):
+    if any(kernel.name.startswith(("triton_tem_", "triton_mm")) for kernel in case.kernels()):
         return None
     clock = "; check the clock (nvidia-smi -q -d CLOCK)" if case.kind == "cuda" else ""
     return f'torch.compile(mode="max-autotune"), which measures other kernels for each size{clock}'
 
 
 def _tuned_experts(found: list[Ran]) -> str | None:
-    worst = max(found, key=lambda one: one.headroom_s or 0.0)
-    if isinstance(worst.row, OperatorRow) and worst.row.bound == "memory":
+    worst = max(found, key=lambda one: one.headroom_s)
+    if worst.row.bound == "memory":
         return "more tokens per step, which share the weights that are read, if their latency allows it"
     if any("fused_moe_kernel" in kernel.name for kernel in worst.kernels):
         return (

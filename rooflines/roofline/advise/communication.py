@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 from rooflines.roofline.advise.case import Advice, Case, Ran, total
-from rooflines.roofline.analysis import CollectiveRow, OperatorRow
+from rooflines.roofline.analysis import CollectiveRow
 from rooflines.units import binary_bytes, seconds, si
 
 # Below this rate, which every link between devices exceeds (PCIe, NVLink, networks of 25 Gbit/s or more),
@@ -22,10 +21,8 @@ UNEVEN = 4
 # No collective on a link that works takes longer to begin.
 LATENCY_S = 100e-6
 # What a job of which all ranks are given needs no more, because its ranks are compared.
-FIND_LATE_RANK, ALL_RANKS = (
-    "Find out what the collectives wait for",
-    "; rooflines analyze on the traces of all ranks",
-)
+FIND_LATE_RANK = "Find out what the collectives wait for"
+ALL_RANKS = "; rooflines analyze on the traces of all ranks"
 _NAMES = {
     "allreduce": "an all-reduce",
     "allgather": "an all-gather",
@@ -56,7 +53,9 @@ _WRAPPED = (
 def late_rank(case: Case) -> Advice | None:
     """Collectives that take far longer than any link needs for their size, or than others of the same size: a
     rank comes late, or the fabric is slow."""
-    slow = [row for row in case.analysis.collectives if row.bytes and (_is_slow(row) or _is_uneven(row))]
+    slow = [
+        row for row in case.analysis.collectives if row.bytes and (_is_slow(row) or _uneven(row) is not None)
+    ]
     rows = _exposed(case)
     exposed_s = sum(rows.values())
     waited_s = min(exposed_s, sum(_waited_s(one) for one in slow))
@@ -64,14 +63,12 @@ def late_rank(case: Case) -> Advice | None:
         return None
     worst = max(slow, key=_waited_s)
     assert worst.bytes is not None
-    each_s, what = (
-        worst.time_s / worst.calls,
-        f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes",
-    )
+    each_s = worst.time_s / worst.calls
+    what = f"{_NAMES.get(worst.kind, worst.kind)} of {binary_bytes(worst.bytes)} takes"
     how_long = f"{what} {seconds(each_s)} ({si(worst.bytes / each_s, 'B/s')}), far below what a link does"
-    if _is_uneven(worst) and worst.shortest_s is not None and worst.longest_s is not None:
+    if (shortest_s := _uneven(worst)) is not None and worst.longest_s is not None:
         how_long = (
-            f"{what} {seconds(worst.shortest_s)} to {seconds(worst.longest_s)}, although the size is the same"
+            f"{what} {seconds(shortest_s)} to {seconds(worst.longest_s)}, although the size is the same"
         )
     return Advice(
         FIND_LATE_RANK,
@@ -92,20 +89,17 @@ def exposed(case: Case) -> Advice | None:
     exposed_s = sum(found.values())
     if exposed_s <= 0:
         return None
-    timeline = case.analysis.timeline
-    union_s = timeline.communication_s if timeline is not None else 0.0
-    saves_s, ready = exposed_s, ""
-    if timeline is not None and timeline.ready_communication_s is not None:
+    timeline = case.timeline
+    time_s = total(found)
+    saves_s = exposed_s
+    ready = ""
+    if timeline.ready_communication_s is not None:
         # Beside the communication of gradients only the backward pass computes; what computes beside it
         # already hides nothing more.
-        compute_s, division = timeline.compute_s, case.analysis.division
+        compute_s = timeline.compute_s
+        division = case.division
         gradients_s = sum(part for one, part in found.items() if one.row.phase == "backward")
-        if (
-            division is not None
-            and division.of == "device"
-            and division.backward_s is not None
-            and gradients_s >= 0.5 * exposed_s
-        ):
+        if division.of == "device" and division.backward_s is not None and gradients_s >= 0.5 * exposed_s:
             compute_s = min(compute_s, division.backward_s)
         left_s = compute_s - (timeline.communication_s - timeline.exposed_communication_s)
         saves_s = min(exposed_s, timeline.ready_communication_s, max(0.0, left_s))
@@ -114,8 +108,10 @@ def exposed(case: Case) -> Advice | None:
             if saves_s < exposed_s
             else ""
         )
-    time_s, most = min(total(list(found)), union_s or math.inf), max(found, key=lambda one: found[one])
-    known = all(isinstance(one.row, OperatorRow) and one.row.bytes for one in found if found[one])
+    if timeline.communication_s:
+        time_s = min(time_s, timeline.communication_s)
+    most = max(found, key=lambda one: found[one])
+    known = all(one.row.bytes for one in found if found[one])
     calls = _reduced(case)
     many = f", in {calls:,.0f} all-reduces" if calls > MANY_CALLS else ""
     unknown = "" if known else "; sizes are not recorded, so part of it may be waiting for a late rank"
@@ -140,9 +136,9 @@ def _reduced(case: Case) -> float:
 def _exposed(case: Case) -> dict[Ran, float]:
     """The part that nothing hides and no advice is about yet, shared by collectives at the same time; none
     where it is not known."""
-    rows, timeline = case.ran(lambda one: one.communicates), case.analysis.timeline
+    rows = case.ran(lambda one: one.communicates)
     every_s = sum(one.row.exposed_s or 0.0 for one in case.every() if one.communicates)
-    union_s = timeline.exposed_communication_s if timeline is not None else 0.0
+    union_s = case.timeline.exposed_communication_s
     part = min(1.0, union_s / every_s) if union_s and every_s else 1.0
     return {one: max(0.0, (one.row.exposed_s or 0.0) * part - (one.row.time_s - one.left_s)) for one in rows}
 
@@ -151,24 +147,22 @@ def _is_slow(one: CollectiveRow) -> bool:
     return one.time_s / one.calls > LATENCY_S and (one.bytes or 0) * one.calls / one.time_s < SLOW_BYTE_PER_S
 
 
-def _is_uneven(one: CollectiveRow) -> bool:
-    """Whether calls of one size differ by more than sharing a link with others does."""
-    return (
-        one.shortest_s is not None
-        and one.longest_s is not None
-        and one.longest_s > UNEVEN * max(one.shortest_s, LATENCY_S)
-    )
+def _uneven(one: CollectiveRow) -> float | None:
+    """The shortest of calls of one size that differ by more than sharing a link with others does; None of
+    others."""
+    shortest_s = one.shortest_s
+    if shortest_s is None or one.longest_s is None or one.longest_s <= UNEVEN * max(shortest_s, LATENCY_S):
+        return None
+    return shortest_s
 
 
 def _waited_s(one: CollectiveRow) -> float:
     """The exposed time beyond the shortest of uneven calls, or what a link would need, which carries each
     byte twice in a ring's all-reduce."""
-    transfer_s = LATENCY_S + 2 * (one.bytes or 0) / LINK_BYTE_PER_S
-    return max(
-        0.0,
-        one.exposed_s
-        - one.calls * (one.shortest_s if _is_uneven(one) and one.shortest_s is not None else transfer_s),
-    )
+    least_s = _uneven(one)
+    if least_s is None:
+        least_s = LATENCY_S + 2 * (one.bytes or 0) / LINK_BYTE_PER_S
+    return max(0.0, one.exposed_s - one.calls * least_s)
 
 
 def _overlap(case: Case, most: Ran) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-import msgspec
+from msgspec.structs import replace
 
 from rooflines.roofline.advise.findings import find_plan
 from rooflines.roofline.advise.plan import with_plan
@@ -22,13 +22,12 @@ _OF_THE_WHOLE = ("timeline", "bound_breakdown", "category_breakdown", "division"
 def conclude(judged: Analysis, replays: Replays | ReplayedStep | None = None) -> Analysis:
     """The judged analysis with its findings and its verdict: the seventh room (docs/design.md)."""
     if judged.unrecorded:
-        judged, replays = msgspec.structs.replace(judged, **dict.fromkeys(_OF_THE_WHOLE), activity=None), None
+        judged = replace(judged, **dict.fromkeys(_OF_THE_WHOLE), activity=None)
+        replays = None
     step_s = judged.division.step_s if judged.division is not None else math.inf
-    trusted = replays if isinstance(replays, Replays) else None
-    plan = find_plan(judged, trusted)
+    plan = find_plan(judged, replays if isinstance(replays, Replays) else None)
     findings = ranked((*plan.findings, *find_in_usage(judged)), step_s)
-    stated = replays.stated if isinstance(replays, Replays) else replays
-    if trusted is not None:
-        stated = with_plan(trusted.stated, plan._replace(findings=findings), trusted, judged)
-    found = msgspec.structs.replace(judged, limited_by=limited_by(judged), findings=findings, replay=stated)
-    return msgspec.structs.replace(found, verdict=verdict(found), caveats=caveats(found))
+    if isinstance(replays, Replays):
+        replays = with_plan(plan._replace(findings=findings), replays, judged)
+    found = replace(judged, limited_by=limited_by(judged), findings=findings, replay=replays)
+    return replace(found, verdict=verdict(found), caveats=caveats(found))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 
-from rooflines.roofline.advise.case import Advice, Case, Ran, setting, total, whole
-from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.advise.case import Advice, Case, Ran, calls_of, setting, total, whole
+from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.predict.rows import CONVERTS, conversion_s
 from rooflines.units import seconds
@@ -35,16 +34,16 @@ def pageable(case: Case) -> Advice | None:
         one: min(one.left_s, _pageable_s(one), one.row.exposed_s or 0.0)
         for one in case.ran(lambda one: _pageable_s(one) > 0)
     }
-    time_s, exposed_s = sum(map(_pageable_s, found)), sum(found.values())
+    time_s = sum(map(_pageable_s, found))
+    exposed_s = sum(found.values())
     # Nothing but other work hides what the link needs.
-    timeline, least_s = (
-        case.analysis.timeline,
-        sum(one.row.lower_bound_s or 0.0 for one in found if isinstance(one.row, OperatorRow)),
-    )
-    saves_s = exposed_s - max(0.0, least_s - (timeline.compute_s if timeline is not None else 0.0))
+    least_s = sum(one.row.lower_bound_s or 0.0 for one in found)
+    saves_s = exposed_s - max(0.0, least_s - case.timeline.compute_s)
     if saves_s <= 0:
         return None
     worst = max(found, key=lambda one: found[one])
+    loads = case.division.loader_s
+    pinned = "DataLoader(pin_memory=True)" if loads else "tensors in pinned memory (tensor.pin_memory())"
     return Advice(
         "Copy from pinned memory",
         saves_s,
@@ -53,17 +52,9 @@ def pageable(case: Case) -> Advice | None:
         f"({case.share(exposed_s)}) run while nothing is computed; the longest is "
         f"{worst.row.name}{worst.where}"
         f"{f' ({worst.row.shapes})' if worst.row.shapes else ''}",
-        _TO_HOST
-        if any("DtoH" in kernel.name for kernel in worst.kernels)
-        else _TO_DEVICE.format(_pinned(case)),
+        _TO_HOST if any("DtoH" in kernel.name for kernel in worst.kernels) else _TO_DEVICE.format(pinned),
         {one.key: part for one, part in found.items()},
     )
-
-
-def _pinned(case: Case) -> str:
-    division = case.analysis.division
-    loads = division is not None and division.loader_s
-    return "DataLoader(pin_memory=True)" if loads else "tensors in pinned memory (tensor.pin_memory())"
 
 
 def of_ddp(case: Case) -> Advice | None:
@@ -82,12 +73,7 @@ def of_ddp(case: Case) -> Advice | None:
     } - {""}
     own = (*_CONVERSIONS, "aten::cat")  # buffers are packed for the broadcast
     buffers = case.ran(lambda one: one.row.name in own and one.row.module in wrappers and one not in buckets)
-    waits_s = (
-        sum(one.idle_s for one in case.analysis.host_work if one.kind == "broadcast")
-        if wrappers or buckets
-        else 0.0
-    )
-    idle_s = min(case.idle_s("host_bound"), waits_s)
+    idle_s = case.host_work("broadcast")[1] if wrappers or buckets else 0.0
     parts = [
         (total(buckets), "gradients and their buckets", "gradient_as_bucket_view=True"),
         (
@@ -122,20 +108,22 @@ def on_device(case: Case) -> Advice | None:
     )
     if not case.on_device or not found:
         return None
-    time_s, callers = total(found), Counter[str]()
-    for one in found:
-        where = f" in {one.row.caller}" if one.row.caller else ""
-        callers[one.row.module or f"{one.row.name} ({one.row.shapes or 'no shapes'}){where}"] += round(
-            one.left_s * 1e9
+    time_s = total(found)
+    callers = longest_first(
+        (
+            one.row.module
+            or f"{one.row.name} ({one.row.shapes or 'no shapes'})"
+            + (f" in {one.row.caller}" if one.row.caller else ""),
+            one.left_s,
         )
-    listed = ", ".join(f"{caller} {seconds(time_ns / 1e9)}" for caller, time_ns in callers.most_common(3))
+        for one in found
+    )
+    listed = ", ".join(f"{caller} {seconds(callers[caller])}" for caller in [*callers][:3])
     # What the runtime copies has one dtype and one layout.
     same_s = total(
-        [
-            one
-            for one in found
-            if one.kernels and all(kernel.name.startswith("Memcpy") for kernel in one.kernels)
-        ]
+        one
+        for one in found
+        if one.kernels and all(kernel.name.startswith("Memcpy") for kernel in one.kernels)
     )
     kinds = ", ".join(
         f"{seconds(part_s)} {what}"
@@ -148,7 +136,7 @@ def on_device(case: Case) -> Advice | None:
     return Advice(
         "Remove copies within the device",
         time_s,
-        f"{sum(one.row.calls for one in found):,.0f} copies take {seconds(time_s)} {case.per} "
+        f"{calls_of(found):,.0f} copies take {seconds(time_s)} {case.per} "
         f"({case.share(time_s)}; {kinds}), "
         f"most of it in {listed}",
         _OWN_COPY if same_s > 0.5 * time_s else _CONVERTED,
@@ -164,15 +152,16 @@ def _pageable_s(one: Ran) -> float:
     )
 
 
-_TO_FIRST, _TO_LAST = re.compile(r"nhwc(?:To|2)nchw", re.I), re.compile(r"nchw(?:To|2)nhwc", re.I)
+_TO_FIRST = re.compile(r"nhwc(?:To|2)nchw", re.I)
+_TO_LAST = re.compile(r"nchw(?:To|2)nhwc", re.I)
 
 
 def channels_last(case: Case) -> bool:
     """Whether the images are channels-last already: a library converts them to channels-first at least as
     often as from it."""
-    kernels = [kernel for one in case.every() for kernel in one.kernels]
     to_first, to_last = (
-        sum(kernel.calls for kernel in kernels if way.search(kernel.name)) for way in (_TO_FIRST, _TO_LAST)
+        sum(kernel.calls for kernel in case.kernels() if way.search(kernel.name))
+        for way in (_TO_FIRST, _TO_LAST)
     )
     return case.analysis.workload.channels_last or 0 < to_first >= to_last
 
@@ -181,16 +170,16 @@ def conversions(case: Case) -> Advice | None:
     """Conversions between channels-first and channels-last that a library runs around its convolutions of
     images in channels-first."""
     found = {
-        one.key: (one, min(one.left_s, conversion_s(one.row)))
+        one: min(one.left_s, conversion_s(one.row))
         for one in case.ran()
         if any(CONVERTS.search(kernel.name) for kernel in one.kernels)
     }
-    kernels = [kernel for one, _ in found.values() for kernel in one.kernels if CONVERTS.search(kernel.name)]
+    kernels = [kernel for one in found for kernel in one.kernels if CONVERTS.search(kernel.name)]
     if not found or channels_last(case):
         return None
-    time_s = sum(part for _, part in found.values())
+    time_s = sum(found.values())
+    around_s = sum(one.row.time_s for one in found)
     worst = max(kernels, key=lambda kernel: kernel.time_s)
-    around_s = sum(one.row.time_s for one, _ in found.values())
     return Advice(
         "Keep the images in channels-last layout",
         time_s,
@@ -199,5 +188,5 @@ def conversions(case: Case) -> Advice | None:
         f"{sum(kernel.calls for kernel in kernels):,.0f} calls, most of the "
         f"time in {short_kernel(worst.name)}",
         setting(case.analysis, "channels_last", True),
-        {key: part for key, (_, part) in found.items()},
+        {one.key: part for one, part in found.items()},
     )

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 
 from rooflines.roofline.advise.case import Advice, Case, Ran
+from rooflines.roofline.analysis import Key
 from rooflines.roofline.judge.shapes import skeleton
 from rooflines.units import seconds
 
@@ -26,11 +27,14 @@ def dense(case: Case) -> Advice | None:
     }
     alike: dict[tuple[str, tuple[str, ...]], list[tuple[str, Ran]]] = defaultdict(list)
     for one in case.ran(lambda one: one.category == "matmul"):
-        parts, kinds = one.row.module.split("."), skeleton(one.row.module)
+        parts = one.row.module.split(".")
+        kinds = skeleton(one.row.module)
         for at in range(len(parts)):
             if parts[at] != kinds[at]:
                 alike[".".join(parts[:at]), kinds[at:]].append((parts[at], one))
-    of, tokens, experts = dict[int | str, float](), 0, 0
+    of = dict[Key, float]()
+    tokens = 0
+    experts = 0
     for (parent, _), members in alike.items():
         number = len({name for name, _ in members})
         rows = {next((size[0] for size in one.tensors if len(size) == 2), 0) for _, one in members}
@@ -39,10 +43,12 @@ def dense(case: Case) -> Advice | None:
         routed = {math.prod(size[:-1]) for size in near if size[-1] == number}
         if number > 1 and len(rows) == 1 and rows <= routed:
             of |= {one.key: one.left_s * (1 - 1 / number) for _, one in members}
-            tokens, experts = max(rows), number
+            tokens = max(rows)
+            experts = number
     if not of:
         return None
-    time_s, saves_s = sum(one.left_s for one in case.ran() if one.key in of), sum(of.values())
+    time_s = sum(one.left_s for one in case.ran() if one.key in of)
+    saves_s = sum(of.values())
     return Advice(
         "Send each token only to its experts",
         saves_s,

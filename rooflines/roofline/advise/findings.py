@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from rooflines.installed import load_all
@@ -25,7 +25,7 @@ from rooflines.roofline.advise import (
     small_kernels,
     training,
 )
-from rooflines.roofline.advise.case import Advice, Case, Setting
+from rooflines.roofline.advise.case import Advice, Case, Rule, Setting
 from rooflines.roofline.advise.plan import Planned, in_order, planned
 from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.judge.step.interference import delayed, is_delayed
@@ -36,8 +36,6 @@ from rooflines.roofline.replay.replays import Replays
 # What is below this share of a step is not worth a sentence.
 WORTH = 0.02
 MOST = 6
-
-Rule = Callable[[Case], Advice | None]
 
 # Special rules first: what they are about is taken out of the times that the general ones see.
 RULES: tuple[Rule, ...] = (
@@ -120,7 +118,8 @@ def _quieter(analysis: Analysis) -> Finding:
     """The retry of a run that other programs disturbed too much to judge it."""
     again = Setting("wait_quiet", True)
     ours = analysis.workload.source != "loop"
-    threads, others = analysis.environment.threads or 1, analysis.other_programs
+    threads = analysis.environment.threads or 1
+    others = analysis.other_programs
     # One thread is left alone only where others leave a processor free.
     fewer = ours and threads > 1 and others is not None and others.busy <= others.threads - 1
     return Finding(
@@ -171,8 +170,6 @@ def _predicted_s(suggestion: Setting | str, case: Case) -> float:
     no prediction."""
     if not isinstance(suggestion, Setting):
         return math.inf
-    change = Change(
-        kind=suggestion.option.replace("_", "-"), label="", options={suggestion.option: suggestion.value}
-    )
+    change = Change(kind=suggestion.option, label="", options={suggestion.option: suggestion.value})
     found = predict(change, case.analysis)
     return case.step_s * (1 - 1 / found.speedup) if found is not None else math.inf

@@ -19,7 +19,8 @@ def read_weights(case: Case) -> Advice | None:
     time."""
     analysis = case.analysis
     decode = analysis.generation.of("decode") if analysis.generation is not None else None
-    reads, item = decode.reads if decode is not None else None, ITEM_BYTES.get(analysis.workload.precision)
+    reads = decode.reads if decode is not None else None
+    item = ITEM_BYTES.get(analysis.workload.precision)
     if (
         decode is None
         or reads is None
@@ -37,8 +38,7 @@ def read_weights(case: Case) -> Advice | None:
         or analysis.workload.quantized
     ):
         return None
-    calls = decode.steps / analysis.basis.steps
-    saves_s = calls * reads.lower_bound_s * share * (1 - _INT8_BYTES / item)
+    saves_s = (decode.steps / analysis.basis.steps) * reads.lower_bound_s * share * (1 - _INT8_BYTES / item)
     products = {
         one.key: one.left_s
         for one in case.ran(lambda one: one.row.phase == "decode" and one.category == "matmul")

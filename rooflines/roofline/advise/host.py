@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from rooflines.profiler.tree.idle import LONGEST_ARRIVAL_NS
 from rooflines.roofline.advise.case import WORTH_SAYING, Advice, Case, Setting, larger_batch, setting
@@ -29,7 +28,8 @@ from rooflines.units import percent, seconds
 WAITS = 0.05
 # Workers that compute for more of their time are busy; those that compute for less wait for something
 # themselves.
-BUSY, WAITING = 0.8, 0.5
+BUSY = 0.8
+WAITING = 0.5
 
 
 _TITLE = "Load the data ahead of the step"
@@ -78,13 +78,15 @@ _SYNCHRONIZED = (
 
 def load_faster(case: Case) -> Advice | None:
     """A step that its input delays: the waiting is what could be saved."""
-    analysis, share = case.analysis, input_fraction(case.analysis)
-    found, division = analysis.input, analysis.division
+    analysis = case.analysis
+    share = input_fraction(case.analysis)
+    found = analysis.input
+    division = case.division
     if share < WAITS:
         return None
     if found is None or found.delay_s is None:
-        loading_s = division.data_loading_s or 0.0 if division is not None else 0.0
-        if division is None or not loading_s:
+        loading_s = division.data_loading_s
+        if not loading_s:
             return None
         meanwhile = "the device is idle" if division.of == "device" else "no operator runs"
         evidence = (
@@ -95,9 +97,11 @@ def load_faster(case: Case) -> Advice | None:
             "" if case.on_cuda else "pin_memory=True, ", ""
         )
         return Advice(_TITLE, loading_s, evidence, remedy, {"data_loading": loading_s})
-    slower, rates, workers = loader_is_slower(analysis), rates_sentence(analysis), ""
+    slower = loader_is_slower(analysis)
+    rates = rates_sentence(analysis)
+    workers = ""
     # Copies to a device that begin in memory which can be paged out hold the host up.
-    pageable = found.pin_memory is False and division is not None and division.host_to_device_s
+    pageable = found.pin_memory is False and division.host_to_device_s
     if found.workers and found.workers_busy_fraction is not None:
         who = "its worker" if found.workers == 1 else f"its {found.workers} workers"
         workers = f"; {who} computed for {percent(min(1.0, found.workers_busy_fraction))} of the time"
@@ -136,7 +140,9 @@ def _remedy(analysis: Analysis, found: Input, slower: bool | None) -> str:
 
 def _more(analysis: Analysis, found: Input) -> str:
     """What helps workers that are too slow: it depends on whether they compute or wait themselves."""
-    workers, busy, threads = found.workers or 1, found.workers_busy_fraction, analysis.environment.cpu_threads
+    workers = found.workers or 1
+    busy = found.workers_busy_fraction
+    threads = analysis.environment.cpu_threads
     if busy is not None and busy < WAITING:
         return (
             f"DataLoader(num_workers={_needed(found, workers)}, prefetch_factor=4): the workers "
@@ -156,7 +162,8 @@ def _more(analysis: Analysis, found: Input) -> str:
 def _ahead(analysis: Analysis, workers: int) -> str:
     threads = analysis.environment.cpu_threads
     workers = min(workers, threads) if threads else workers
-    left, fewer = _left(analysis, workers), ""
+    left = _left(analysis, workers)
+    fewer = ""
     if left is not None and threads is not None:
         workers = min(workers, threads - 1)
         fewer = (
@@ -173,7 +180,8 @@ def _ahead(analysis: Analysis, workers: int) -> str:
 def _left(analysis: Analysis, workers: int) -> int | None:
     """How many threads leave a processor for each worker of a step on a CPU; None where there are enough for
     all."""
-    processors, threads = analysis.environment.cpu_threads, analysis.environment.threads
+    processors = analysis.environment.cpu_threads
+    threads = analysis.environment.threads
     if not analysis.environment.device.startswith("cpu") or not processors or not threads or processors < 2:
         return None
     left = max(1, processors - workers)
@@ -203,8 +211,7 @@ def synchronization(case: Case) -> Advice | None:
         for wait in found[:3]
     )
     operator = found[0].operator.removeprefix("aten::") if found else ""
-    timeline = case.analysis.timeline
-    copies = "; copies with non_blocking=True" if timeline is not None and timeline.memcpy_s else ""
+    copies = "; copies with non_blocking=True" if case.timeline.memcpy_s else ""
     default = f"no .item(), .cpu(), print of a tensor or synchronize() inside the step{copies}"
     remedy = next((advice for names, advice in _SYNCHRONIZED if operator in names), default)
     return Advice(
@@ -226,22 +233,11 @@ def _times(number: float) -> str:
     return "once" if 0.95 < number < 1.5 else f"{number:,.0f} times" if number > 1 else f"{number:.2g} times"
 
 
-def _host_work(case: Case, chosen: Callable[[HostWork], bool]) -> tuple[list[HostWork], float]:
-    """The chosen work of the host during which the device is idle, and for how long that is, as far as no
-    advice is about it yet."""
-    found = [work for work in case.analysis.host_work if chosen(work)]
-    return found, min(case.idle_s("host_bound"), sum(work.idle_s for work in found))
-
-
 def _named(found: list[HostWork]) -> str:
     return ", ".join(
         (
             f"{work.name}{f' ({work.shapes})' if work.shapes else ''}"
-            f"{f' in {work.where}' if work.where else ''} "
-            ""
-            ""
-            ""
-            f"{seconds(work.idle_s)}"
+            f"{f' in {work.where}' if work.where else ''} {seconds(work.idle_s)}"
         )
         for work in found[:3]
     )
@@ -249,7 +245,7 @@ def _named(found: list[HostWork]) -> str:
 
 def preprocessing(case: Case) -> Advice | None:
     """Work on the host inside the step, outside of a loader, while the device has nothing to do."""
-    found, idle_s = _host_work(case, lambda work: work.kind in ("operator", "python"))
+    found, idle_s = case.host_work("operator", "python")
     if idle_s <= 0:
         return None
     remedy = (
@@ -271,7 +267,7 @@ def preprocessing(case: Case) -> Advice | None:
 
 def unrecorded(case: Case) -> Advice | None:
     """Long stretches in which the host runs no operator at all."""
-    _, idle_s = _host_work(case, lambda work: work.kind == "unrecorded")
+    _, idle_s = case.host_work("unrecorded")
     kernels = bool(case.analysis.rows) and not any(
         row.phase for row in case.analysis.rows
     )  # without operators in the trace
@@ -292,9 +288,9 @@ def beginning(case: Case) -> Advice | None:
     """Long first calls of the device's runtime that do not wait: libraries and kernels that are loaded."""
 
     def once(work: HostWork) -> bool:
-        return work.kind == "runtime" and "GraphLaunch" not in work.name and not _recurs(case, work.calls)
+        return "GraphLaunch" not in work.name and not _recurs(case, work.calls)
 
-    found, idle_s = _host_work(case, once)
+    found, idle_s = case.host_work("runtime", chosen=once)
     if idle_s <= 0:
         return None
     return Advice(
@@ -311,7 +307,7 @@ def allocating(case: Case) -> Advice | None:
     """Memory that the steps take from the driver. A cache that is off gives back as often as it takes, for
     every tensor; one that is short or fragmented gives back little; calls of a single step may fill an empty
     one."""
-    found, idle_s = _host_work(case, lambda work: work.kind == "allocator")
+    found, idle_s = case.host_work("allocator")
     if idle_s <= 0 or not case.on_cuda:
         return None
     taken, given = (sum(work.calls for work in found if word in work.name) for word in ("Malloc", "Free"))
@@ -341,7 +337,8 @@ def _recurs(case: Case, calls: float) -> bool:
 def launching(case: Case) -> Advice | None:
     """A device that is idle because launching takes the host longer than the kernels run, or because launches
     take time to arrive."""
-    idle_s, arriving_s = case.idle_s("host_bound"), case.idle_s("kernel_wait")
+    idle_s = case.idle_s("host_bound")
+    arriving_s = case.idle_s("kernel_wait")
     idle_s -= min(idle_s, _once_s(case))
     saves_s = idle_s + arriving_s
     if not case.on_device or saves_s < IDLE * case.step_s:
@@ -356,7 +353,7 @@ def launching(case: Case) -> Advice | None:
     calls = sum(kernel.calls for kernel in kernels)
     mean_s = sum(kernel.time_s for kernel in kernels) / calls if calls else 0.0
     each = f"; a kernel runs for {seconds(mean_s)} on average" if calls else ""
-    compiled_s = min(idle_s, sum(work.idle_s for work in case.analysis.host_work if work.kind == "compiled"))
+    compiled_s = min(idle_s, case.host_work("compiled")[1])
     where = f", {seconds(compiled_s)} of it in compiled regions" if compiled_s > 0 else ""
     if mean_s < SHORT_KERNEL_S:
         remedy = _launch_less(case)
@@ -372,10 +369,8 @@ def launching(case: Case) -> Advice | None:
         else ""
     )
     if once and kernels and all(kernel.calls <= 1 for kernel in kernels):
-        remedy, once = (
-            "record several steps, after a few that are not recorded",
-            "; no kernel is launched twice, so nothing shows what recurs",
-        )
+        remedy = "record several steps, after a few that are not recorded"
+        once = "; no kernel is launched twice, so nothing shows what recurs"
     all_s = sum((case.analysis.idle_breakdown or {}).values())
     part = f", and for {seconds(saves_s)} of it this is why" if saves_s < (1 - WORTH_SAYING) * all_s else ""
     return Advice(
@@ -434,7 +429,8 @@ def _see_lines(case: Case) -> str:
 
 def late_start(case: Case) -> Advice | None:
     """Gaps before work that was launched long before: earlier or fewer launches do not shorten them."""
-    idle_s, queue = case.idle_s("outside"), case.analysis.launches
+    idle_s = case.idle_s("outside")
+    queue = case.analysis.launches
     if (
         queue is None
         or queue.delay_median_s < LONGEST_ARRIVAL_NS / 1e9
@@ -473,7 +469,8 @@ def in_graphs(case: Case) -> Advice | None:
 
 def between_operators(case: Case) -> Advice | None:
     """Python and the framework between the operators of a CPU."""
-    analysis, idle_s = case.analysis, case.idle_s("host_bound") - _once_s(case)
+    analysis = case.analysis
+    idle_s = case.idle_s("host_bound") - _once_s(case)
     if case.on_device or not case.step_s or idle_s < IDLE * case.step_s:
         return None
     if (
@@ -494,7 +491,8 @@ def between_operators(case: Case) -> Advice | None:
 def oversubscribed(case: Case) -> Advice | None:
     """More threads than the processor has cores for."""
     environment = case.analysis.environment
-    threads, cores = environment.threads, environment.cpu_cores
+    threads = environment.threads
+    cores = environment.cpu_cores
     if not environment.device.startswith("cpu") or not threads or not cores or threads <= cores:
         return None
     shared = threads <= (environment.cpu_threads or cores)
@@ -513,17 +511,20 @@ def oversubscribed(case: Case) -> Advice | None:
 def eager_decode(case: Case) -> Advice | None:
     """Decode steps of a server or a generation that the host launches kernel by kernel, more slowly than the
     device runs them."""
-    served, generated = case.analysis.serving, case.analysis.generation
+    served = case.analysis.serving
+    generated = case.analysis.generation
     kinds = served.kinds if served is not None else generated.phases if generated is not None else ()
     decode = next((kind for kind in kinds if kind.kind == "decode"), None)
     if decode is None or not case.on_cuda or has_graph(case.analysis) or decode.step_s <= 0:
         return None
-    idle_s, host_s = decode.category_breakdown.get("idle", 0.0), case.idle_s("host_bound")
+    idle_s = decode.category_breakdown.get("idle", 0.0)
+    host_s = case.idle_s("host_bound")
     steps = sum(kind.steps for kind in kinds) if served is not None else case.analysis.basis.steps
     saves_s = min(idle_s * decode.steps / steps, host_s + case.idle_s("kernel_wait"))
     if saves_s < IDLE * case.step_s:
         return None
-    reads, of_host_s = decode.reads, min(host_s, saves_s)
+    reads = decode.reads
+    of_host_s = min(host_s, saves_s)
     reached = (
         f"; it reaches {percent(reads.efficiency)} of the bound of its weights and KV cache"
         if reads and reads.efficiency

@@ -8,9 +8,9 @@ import re
 from typing import NamedTuple
 
 from rooflines.device_specs.records import Ceiling
-from rooflines.roofline.advise.case import Advice, Case, Key, Ran, Setting, computes, setting, total, whole
+from rooflines.roofline.advise.case import Advice, Case, Ran, Setting, computes, setting, total, whole
 from rooflines.roofline.advise.verdict import plural
-from rooflines.roofline.analysis import Kernel, OperatorRow
+from rooflines.roofline.analysis import Kernel, Key, OperatorRow
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.count.kernel_names import matrix_precision, short_kernel
 from rooflines.roofline.judge.bounds import place_on_roofline
@@ -38,11 +38,7 @@ def fallback(case: Case) -> Advice | None:
         return _compiled(case, hopper)
     rows = [one for one, _ in found]
     time_s = total(rows)
-    known = [
-        (one, sizes)
-        for one, sizes in found
-        if isinstance(one.row, OperatorRow) and one.row.lower_bound_s is not None
-    ]
+    known = [(one, sizes) for one, sizes in found if one.row.lower_bound_s is not None]
     fallbacks = [one.key for one in rows]
     saves_s = sum(_saved(case, one, sizes, fallbacks) for one, sizes in known) if known else None
     if saves_s is None and time_s < WORTH_UNKNOWN * case.step_s:
@@ -103,15 +99,9 @@ def is_hopper(case: Case) -> bool:
     """Whether the device is an H100 or one of its kind, by its name or its kernels."""
     if case.kind != "cuda":
         return False
-    name, kernels = (
-        case.analysis.environment.device_name,
-        (kernel for one in case.every() for kernel in one.kernels),
-    )
-    return (
-        _HOPPER.search(name) is not None
-        if name
-        else any(kernel.name.startswith("sm90_") for kernel in kernels)
-    )
+    if name := case.analysis.environment.device_name:
+        return _HOPPER.search(name) is not None
+    return any(kernel.name.startswith("sm90_") for kernel in case.kernels())
 
 
 def _is_product(one: Ran) -> bool:
@@ -132,14 +122,13 @@ def culprits(one: Ran, hopper: bool) -> list[int] | None:
     if not is_fallback(name, half=half, hopper=hopper):
         return None
     aligned = None if half and _SIMT.search(name) else _ALIGNED.search(name)
-    sizes = {size for tensor in one.tensors if len(tensor) > 1 for size in tensor[-2:]}
-    if not sizes:
+    if not one.matrix_sizes:
         return []
     # A kernel for two elements at a time runs where a size is even and no multiple of four.
     step = int(aligned[1]) if aligned is not None else 0
     wrong = [
         size
-        for size in sorted(sizes)
+        for size in one.matrix_sizes
         if size % MULTIPLE and size > 1 and (not step or size % (2 * step) == step % (2 * step))
     ]
     return wrong or None
@@ -160,11 +149,9 @@ def is_fallback(name: str, *, half: bool, hopper: bool) -> bool:
 def _saved(case: Case, one: Ran, sizes: list[int], fallbacks: list[Key]) -> float:
     """The time above that of the padded product at the rate that the other products attain."""
     row = one.row
-    assert isinstance(row, OperatorRow)
-    assert row.lower_bound_s is not None
     padded = math.prod(math.ceil(size / MULTIPLE) * MULTIPLE / size for size in sizes)
     attained = case.attainable(row.precision, fallbacks) if computes(row) else 1.0
-    return one.saved(row.lower_bound_s * padded / attained)
+    return one.saved((row.lower_bound_s or 0.0) * padded / attained)
 
 
 _SOFTMAX = ("aten::softmax", "aten::_softmax", "aten::_softmax_backward_data", "aten::_safe_softmax")
@@ -177,22 +164,18 @@ def emulated(case: Case) -> Advice | None:
     """Products in a precision that the device emulates, which it computes faster in fp32, with the casts
     of autocast."""
     rows = case.ran(
-        lambda one: (
-            isinstance(one.row, OperatorRow)
-            and one.row.matrix_flops > 0
-            and case.ceilings.emulated(one.row.precision or "") is not None
-        )
+        lambda one: one.row.matrix_flops > 0 and case.ceilings.emulated(one.row.precision or "") is not None
     )
     usual = case.ceilings.compute("fp32", "matrix")
     if not rows or usual is None:
         return None
-    operators = [one.row for one in rows if isinstance(one.row, OperatorRow)]
+    operators = [one.row for one in rows]
     longest = max(operators, key=lambda row: row.time_s)
     rate = sum(row.matrix_flops for row in operators) / sum(row.time_s for row in operators)
     # Only autocast is known to make them for the products.
     autocast = case.analysis.workload.precision.startswith("amp-")
     casts = case.ran(lambda one: autocast and one.row.name == "aten::_to_copy")
-    saved = {one.key: one.saved(row.lower_bound_s or 0.0) for one, row in zip(rows, operators, strict=True)}
+    saved = {one.key: one.saved(one.row.lower_bound_s or 0.0) for one in rows}
     with_casts = f", and casts {seconds(total(casts))}" if total(casts) else ""
     return Advice(
         f"Compute in fp32: {case.analysis.environment.device_name or 'this device'} emulates "
@@ -237,7 +220,8 @@ def hand_written(case: Case) -> Advice | None:
     if not found:
         return None
     parts = [part for written in found for part in written.parts]
-    time_s, fused_s = total(parts), sum(_fused_s(case, written) for written in found)
+    time_s = total(parts)
+    fused_s = sum(_fused_s(case, written) for written in found)
     if not case.analysis.ceilings:
         # The products remain; what only reads and writes the scores goes.
         fused_s = total([part for written in found for part in written.products])
@@ -311,25 +295,24 @@ def _operands(product: Ran) -> list[tuple[int, ...]]:
 
 def _related(one: str, other: str) -> bool:
     """Whether two modules are the same, or one is directly in the other."""
-    return (
-        one == other
-        or (one.rpartition(".")[0] == other and one != "")
-        or (other.rpartition(".")[0] == one and other != "")
-    )
+    return other in (one, one.rpartition(".")[0]) or other.rpartition(".")[0] == one
 
 
 def _fused_s(case: Case, written: _Written) -> float:
     """The least time of fused attention over the same operands."""
-    row, scores = written.softmax.row, written.softmax.tensors[0]
-    assert isinstance(row, OperatorRow)
-    queries, keys, batch = scores[-2], scores[-1], math.prod(scores[:-2])
-    precision = (
-        next((one.row.precision for one in written.products if isinstance(one.row, OperatorRow)), None)
-        or "fp32"
-    )
-    flops, read, wrote = 4 * batch * queries * keys * written.width, queries + 2 * keys, queries
+    row = written.softmax.row
+    scores = written.softmax.tensors[0]
+    queries = scores[-2]
+    keys = scores[-1]
+    batch = math.prod(scores[:-2])
+    precision = next((one.row.precision for one in written.products), None) or "fp32"
+    flops = 4 * batch * queries * keys * written.width
+    read = queries + 2 * keys
+    wrote = queries
     if row.phase == "backward":
-        flops, read, wrote = round(flops * _BACKWARD_PRODUCTS), 3 * queries + 2 * keys, queries + 2 * keys
+        flops = round(flops * _BACKWARD_PRODUCTS)
+        read = 3 * queries + 2 * keys
+        wrote = queries + 2 * keys
     moved = tensor_bytes((batch, written.width), precision)
     judged = "fp32" if precision == "tf32" else precision
     work = Work(matrix_flops=flops, bytes_read=read * moved, bytes_written=wrote * moved, precision=judged)
@@ -354,7 +337,8 @@ def _on_fallback(case: Case, found: list[_Written]) -> str:
     ]
     if not wrong:
         return ""
-    time_s, size = sum(one.left_s for one, _ in wrong), max(wrong, key=lambda pair: pair[0].left_s)[1][0]
+    time_s = sum(one.left_s for one, _ in wrong)
+    size = max(wrong, key=lambda pair: pair[0].left_s)[1][0]
     return (
         f"; {seconds(time_s)} are products on fallback kernels, because {size} is not a multiple of "
         f"{MULTIPLE}"
@@ -366,12 +350,9 @@ def lower_precision(case: Case) -> Advice | None:
     if case.analysis.workload.precision not in ("fp32", "tf32"):
         return None
     rows = case.ran(_is_full)
-    first = rows[0].row if rows else None
-    now = (
-        case.ceilings.compute(first.precision or "fp32", "matrix") if isinstance(first, OperatorRow) else None
-    )
-    best = _best_half(case)
-    if now is None or best is None or best.value < 1.2 * now.value:
+    now = case.ceilings.compute(rows[0].row.precision or "fp32", "matrix") if rows else None
+    best = _best_half(case, now)
+    if now is None or best is None:
         return None
     # What the compute roof bounds has a lower bound in the other precision, or that of half of the bytes.
     memory = case.ceilings.outermost_memory()
@@ -383,9 +364,7 @@ def lower_precision(case: Case) -> Advice | None:
             )
         )
         for one in rows
-        if isinstance(one.row, OperatorRow)
-        and one.row.bound == "compute"
-        and one.row.lower_bound_s is not None
+        if one.row.bound == "compute" and one.row.lower_bound_s is not None
     }
     return Advice(
         f"Run the matrix work in {best.precision}",
@@ -404,7 +383,7 @@ def lower_precision(case: Case) -> Advice | None:
 def _is_full(one: Ran) -> bool:
     """Whether it is matrix work in fp32, whose kernels do not compute in less either."""
     row = one.row
-    full = isinstance(row, OperatorRow) and row.matrix_flops > 0 and row.precision in ("fp32", "tf32")
+    full = row.matrix_flops > 0 and row.precision in ("fp32", "tf32")
     return full and not any(
         matrix_precision(kernel.name) in ("bf16", "fp16", "fp8", "int8") for kernel in one.kernels
     )
@@ -437,17 +416,19 @@ def named_in_full_precision(case: Case) -> Advice | None:
     if not time_s or time_s < WORTH_UNKNOWN * case.step_s:
         return None
     longest = kernels[0]
-    used, best = case.ceilings.compute(matrix_precision(longest.name), "matrix"), _best_half(case)
-    if case.analysis.ceilings and (used is None or best is None or best.value < 1.2 * used.value):
+    used = case.ceilings.compute(matrix_precision(longest.name), "matrix")
+    best = _best_half(case, used)
+    if case.analysis.ceilings and best is None:
         return None
     half = best.precision if best is not None else "bf16"
     hidden = {one.key: one.left_s / one.row.time_s for one in case.every() if one.row.time_s}
-    saved = {
-        key: [_faster_s(case, kernel, best, hidden[key]) for kernel in each]
+    parts = {kernel: _faster(case, kernel, best) for kernel in kernels}
+    known = None not in parts.values()
+    of = {
+        key: sum(kernel.time_s * (hidden[key] * (parts[kernel] or 0.0) if known else 1.0) for kernel in each)
         for key, each in found.items()
         if each
     }
-    known = all(each_s is not None for each in saved.values() for each_s in each)
     why = "the roofs of this device are not known: check that it has matrix units for half precision"
     if used is not None and best is not None:
         rates = f"{si(used.value, used.unit)} and {si(best.value, best.unit)}"
@@ -457,7 +438,7 @@ def named_in_full_precision(case: Case) -> Advice | None:
     )
     return Advice(
         f"Run the matrix work in {half}",
-        sum(each_s or 0.0 for each in saved.values() for each_s in each) if known else None,
+        sum(of.values()) if known else None,
         f"{other}matrix kernels in {named_by}, by their names, take {case.cost(time_s)}; the "
         f"longest is {short_kernel(longest.name)} ({seconds(longest.time_s)}); {why}",
         (
@@ -466,19 +447,14 @@ def named_in_full_precision(case: Case) -> Advice | None:
         )
         if half == "fp16"
         else "torch.autocast(dtype=torch.bfloat16) around the forward pass and the loss",
-        {
-            key: sum(each_s or 0.0 for each_s in saved[key])
-            if known
-            else sum(one.time_s for one in found[key])
-            for key in saved
-        },
+        of,
         changes="kernels",
     )
 
 
-def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None, left: float) -> float | None:
-    """What a kernel would save at the rate of ``best``, of the share ``left`` of its time; None where its own
-    rate is not known.
+def _faster(case: Case, kernel: Kernel, best: Ceiling | None) -> float | None:
+    """The part of its time that a kernel would save at the rate of ``best``; None where its own rate is not
+    known.
 
     A product with a vector reads its matrix once, and half of its bytes take half of the time.
     """
@@ -486,14 +462,16 @@ def _faster_s(case: Case, kernel: Kernel, best: Ceiling | None, left: float) -> 
     if used is None or best is None:
         return None
     least = 0.5 if short_kernel(kernel.name).startswith(("GEMV", "dot product")) else 0.0
-    return left * kernel.time_s * max(0.0, 1 - max(least, used.value / best.value))
+    return max(0.0, 1 - max(least, used.value / best.value))
 
 
-def _best_half(case: Case) -> Ceiling | None:
-    """The highest matrix roof in half precision; None where the device has none, or none is known."""
+def _best_half(case: Case, now: Ceiling | None) -> Ceiling | None:
+    """The highest matrix roof in half precision; None where the device has none well above ``now``, or none
+    is known."""
     found = [
         c
         for p in ("bf16", "fp16")
         if (c := case.ceilings.compute(p, "matrix")) is not None and c.precision == p
     ]
-    return max(found, key=lambda c: c.value, default=None)
+    best = max(found, key=lambda c: c.value, default=None)
+    return best if best is not None and now is not None and best.value >= 1.2 * now.value else None

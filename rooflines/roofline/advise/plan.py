@@ -11,12 +11,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.case import Advice
-from rooflines.roofline.analysis import Analysis, Finding, ReplayedStep, Settled
+from rooflines.roofline.analysis import Analysis, Finding, Key, ReplayedStep, Settled
 from rooflines.roofline.predict.rows import exchanges_data
-from rooflines.roofline.replay.replay import Edit
+from rooflines.roofline.replay.replay import HOST_IN_TIME, NO_WAITS, UNCHANGED, Edit
 from rooflines.roofline.replay.replays import MOST_WRONG, Replays
 
-_HOST_IN_TIME = Edit(rates=np.zeros(1))
 # What gives less than this part of its time need not be worked on.
 _LITTLE = 0.1
 # Rows that need no work are named where they are this part of the step, and this part of its time is counted.
@@ -29,7 +28,7 @@ class Planned(NamedTuple):
 
     findings: Sequence[Finding]
     edits: Mapping[str, Edit] = {}
-    rows: frozenset[int | str] = frozenset()
+    rows: frozenset[Key] = frozenset()
 
 
 def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: float) -> Planned:
@@ -46,18 +45,17 @@ def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: 
     alone_s: dict[str, float] = {}
     if not replays.stated.by_construction:
         titles = (finding.title for finding, _ in left)
-        alone_s = dict(zip(titles, _gains_s(left, replays, None), strict=True))
-    plan: list[Finding] = []
-    before: Edit | None = None
+        alone_s = dict(zip(titles, _gains_s(left, replays, UNCHANGED), strict=True))
+    plan = list[Finding]()
+    before = UNCHANGED
     while gains_s := _gains_s(left, replays, before):
         at = max(range(len(left)), key=gains_s.__getitem__)
         if gains_s[at] < least_s:
             break
         finding, edit = left.pop(at)
         plan.append(replace(finding, about_s=gains_s[at], alone_s=alone_s.get(finding.title)))
-        before = edit if before is None else before.joined(edit)
-    in_time = _HOST_IN_TIME if before is None else before.joined(_HOST_IN_TIME)
-    later = _gains_s(left, replays, in_time)
+        before = before.joined(edit)
+    later = _gains_s(left, replays, before.joined(HOST_IN_TIME))
     for (finding, _), about_s, later_s in zip(left, gains_s, later, strict=True):
         if later_s >= least_s:
             alone = alone_s.get(finding.title)
@@ -71,16 +69,19 @@ def planned(found: Sequence[tuple[Finding, Advice]], replays: Replays, least_s: 
     )
 
 
-def with_plan(stated: ReplayedStep, plan: Planned, replays: Replays, analysis: Analysis) -> ReplayedStep:
+def with_plan(plan: Planned, replays: Replays, analysis: Analysis) -> ReplayedStep:
     """What is stated of a replay, with the step after each of its findings, what is the limit after the last
     one, and the rows that need no work."""
-    step_s = analysis.division.step_s if analysis.division is not None else stated.recorded_s
     taken = [one for one in plan.findings if one.about_s is not None and one.later_s is None]
-    last = functools.reduce(Edit.joined, (plan.edits[one.title] for one in taken), Edit())
-    if taken:
-        chain_s = itertools.accumulate((-one.gain_s for one in taken), initial=step_s)
-        stated = replace(stated, chain_s=tuple(chain_s), limits_s=_limits(last, replays, analysis))
-    return replace(stated, settled=_settled(last, plan, replays, analysis, step_s))
+    last = functools.reduce(Edit.joined, (plan.edits[one.title] for one in taken), UNCHANGED)
+    stated = replace(replays.stated, settled=_settled(last, plan, replays, analysis))
+    if not taken:
+        return stated
+    return replace(
+        stated,
+        chain_s=tuple(itertools.accumulate((-one.gain_s for one in taken), initial=analysis.step_s)),
+        limits_s=_limits(last, replays, analysis),
+    )
 
 
 def _limits(last: Edit, replays: Replays, analysis: Analysis) -> dict[str, float]:
@@ -88,7 +89,7 @@ def _limits(last: Edit, replays: Replays, analysis: Analysis) -> dict[str, float
     other work."""
     talks = np.array([*map(exchanges_data, analysis.rows), False])[replays.row]
     edits = {
-        "host": Edit(rates=np.zeros(1), without=np.ones(len(replays.graph.wait_ns), bool)),
+        "host": HOST_IN_TIME.joined(NO_WAITS),
         "communication": Edit(scale=np.where(talks, 0.0, 1.0)),
         "operators": Edit(scale=np.where(talks | (replays.row < 0), 1.0, 0.0)),
     }
@@ -96,9 +97,7 @@ def _limits(last: Edit, replays: Replays, analysis: Analysis) -> dict[str, float
     return {name: gain_s for name, gain_s in zip(edits, gains_s, strict=True) if gain_s > 0}
 
 
-def _settled(
-    last: Edit, plan: Planned, replays: Replays, analysis: Analysis, step_s: float
-) -> Settled | None:
+def _settled(last: Edit, plan: Planned, replays: Replays, analysis: Analysis) -> Settled | None:
     """The rows with time that no finding is about and that give little at their bounds, now and after the
     ``last`` change. None where they take little, and where much of the step is without a count or not
     explained."""
@@ -114,25 +113,29 @@ def _settled(
         and row.headroom_s is not None
         and row.gain_s <= _LITTLE * row.time_s
     }
-    edits = [replays.of_row(place, 1 - (row.headroom_s or 0.0) / row.time_s) for place, row in rows.items()]
-    later_s = replays.gains_s(edits, last) if edits else []
+    edits = [replays.of_rows({place: row.headroom_s or 0.0}) for place, row in rows.items()]
+    later_s = replays.gains_s(edits, last)
     most = [(row, max(row.gain_s or 0.0, gain_s)) for row, gain_s in zip(rows.values(), later_s, strict=True)]
     left = sorted((one for one in most if one[1] <= _LITTLE * one[0].time_s), key=lambda one: -one[0].time_s)
     time_s = sum(row.time_s for row, _ in left)
-    if time_s < _WORTH_SAYING * step_s:
+    if time_s < _WORTH_SAYING * analysis.step_s:
         return None
-    names = tuple(dict.fromkeys(row.name for row, _ in left))
-    return Settled(time_s=time_s, gain_s=sum(gain_s for _, gain_s in left), operators=names)
+    return Settled(
+        time_s=time_s,
+        gain_s=sum(gain_s for _, gain_s in left),
+        operators=tuple(dict.fromkeys(row.name for row, _ in left)),
+    )
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
     """Findings with the largest gain first, those of a plan in its order."""
-    keys, largest = [0.0] * len(findings), 0.0
-    for at in range(len(findings) - 1, -1, -1):
-        replayed = findings[at].about_s
-        largest = largest if replayed is None else max(largest, replayed)
-        keys[at] = findings[at].most_s if replayed is None else largest
-    return [findings[at] for at in sorted(range(len(findings)), key=lambda at: -keys[at])]
+    keys = list[float]()
+    largest = 0.0
+    for one in reversed(findings):
+        largest = max(largest, one.about_s or 0.0)
+        keys.append(one.most_s if one.about_s is None else largest)
+    ordered = sorted(zip(reversed(keys), findings, strict=True), key=lambda pair: -pair[0])
+    return [finding for _, finding in ordered]
 
 
 def _edit(advice: Advice, replays: Replays) -> Edit | None:
@@ -147,7 +150,7 @@ def _edit(advice: Advice, replays: Replays) -> Edit | None:
     return replays.edit(change, launches=advice.changes == "work")
 
 
-def _gains_s(left: Sequence[tuple[Finding, Edit]], replays: Replays, before: Edit | None) -> list[float]:
+def _gains_s(left: Sequence[tuple[Finding, Edit]], replays: Replays, before: Edit) -> list[float]:
     """What each gives on top of those ``before``: no more than its bound, and no less than nothing."""
     gains_s = replays.gains_s([edit for _, edit in left], before)
     return [min(max(0.0, gain_s), finding.most_s) for gain_s, (finding, _) in zip(gains_s, left, strict=True)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 
 from rooflines.roofline.advise.case import (
     MORE_WORK,
@@ -13,12 +12,14 @@ from rooflines.roofline.advise.case import (
     Case,
     Ran,
     Setting,
+    calls_of,
     larger_batch,
     setting,
     total,
     whole,
 )
 from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.predict.rows import FUSABLE, chains
 from rooflines.units import seconds, si
 
@@ -57,18 +58,17 @@ _PERSISTENT = re.compile(
 
 def small_operators(case: Case) -> Advice | None:
     """Operators whose work is less than the cost of starting them."""
-    found = case.ran(
-        lambda one: isinstance(one.row, OperatorRow) and one.row.bound == "latency" and bool(one.headroom_s)
-    )
+    found = case.ran(lambda one: one.row.bound == "latency" and one.headroom_s > 0)
     if not found or not case.judged:
         return None
-    of = {one.key: one.headroom_s or 0.0 for one in found}
-    calls = sum(one.row.calls for one in found)
+    of = {one.key: one.headroom_s for one in found}
+    modules = longest_first((one.row.module, round(one.row.calls)) for one in found if one.row.module)
+    most = f", most of them in {next(iter(modules))}" if modules else ""
     return Advice(
         "Fuse the small operators" if _fusable(found) else "Run fewer small operators",
         sum(of.values()),
-        f"{calls:,.0f} calls {case.per} cost more to launch than to execute: {seconds(total(found))} "
-        f"({case.share(total(found))}){_most_in(found)}",
+        f"{calls_of(found):,.0f} calls {case.per} cost more to launch than to execute: "
+        f"{seconds(total(found))} ({case.share(total(found))}){most}",
         fewer_launches(case, found),
         of,
     )
@@ -127,14 +127,6 @@ def fewer_in_server(case: Case) -> Setting | str:
     )
 
 
-def _most_in(found: list[Ran]) -> str:
-    calls: Counter[str] = Counter()
-    for one in found:
-        calls[one.row.module] += round(one.row.calls)
-    calls.pop("", None)
-    return f", most of them in {calls.most_common(1)[0][0]}" if calls else ""
-
-
 def larger_grids(case: Case) -> Advice | None:
     """Kernels that occupy only some of the device's units, below half of their roof, not made to run with few
     blocks (persistent, clustered), while no other kernel runs: a larger batch would fill the device."""
@@ -142,7 +134,8 @@ def larger_grids(case: Case) -> Advice | None:
     busy = case.ran(lambda one: not one.communicates)
     if not units or not busy or (larger := larger_batch(case.analysis)) in (*case.given, MORE_WORK):
         return None
-    of, underused_s = {}, 0.0
+    of = {}
+    underused_s = 0.0
     for one in filter(_starves, busy):
         grids = [kernel for kernel in one.kernels if kernel.grid and not _PERSISTENT.search(kernel.name)]
         blocks = [
@@ -158,8 +151,7 @@ def larger_grids(case: Case) -> Advice | None:
         "Fill the device",
         sum(of.values()),
         f"kernels with fewer blocks than the device's {units} multiprocessors, far below their "
-        f"roofs, take {seconds(underused_s)} "
-        f"{case.per} ({case.share(underused_s)}); the saving assumes the same samples in a larger batch",
+        f"roofs, take {case.cost(underused_s)}; the saving assumes the same samples in a larger batch",
         larger,
         of,
     )
@@ -168,19 +160,16 @@ def larger_grids(case: Case) -> Advice | None:
 def generates(case: Case) -> bool:
     """Whether inductor generated a kernel that ran, or had none to generate: what is compiled without runs
     operator by operator."""
-    generated = any(kernel.name.startswith("triton_") for one in case.every() for kernel in one.kernels)
-    return generated or all(one.category in ("matmul", "convolution", "attention") for one in case.every())
+    return any(kernel.name.startswith("triton_") for kernel in case.kernels()) or all(
+        one.category in ("matmul", "convolution", "attention") for one in case.every()
+    )
 
 
 def _starves(one: Ran) -> bool:
     """Whether an operator is known to stay far below its memory and compute roofs."""
     row = one.row
-    near = (
-        isinstance(row, OperatorRow)
-        and row.bound in ("memory", "compute")
-        and (row.efficiency or 1.0) >= SATURATED
-    )
-    return isinstance(row, OperatorRow) and row.lower_bound_s is not None and not near
+    near = row.bound in ("memory", "compute") and (row.efficiency or 1.0) >= SATURATED
+    return row.lower_bound_s is not None and not near
 
 
 def fills(case: Case, found: list[Ran]) -> bool:
@@ -201,7 +190,8 @@ def chained(case: Case) -> Advice | None:
 
     They save at most their time less that of the bytes from outside at the roof of the memory.
     """
-    analysis, memory = case.analysis, case.ceilings.outermost_memory()
+    analysis = case.analysis
+    memory = case.ceilings.outermost_memory()
     if (
         memory is None
         or not case.judged
@@ -212,18 +202,21 @@ def chained(case: Case) -> Advice | None:
         return None
     ran = {id(one.row): one for one in case.ran(_is_fusable)}
     rows = (one.row for one in ran.values() if isinstance(one.row, OperatorRow))
-    floor, members, saves_s, fused_s, outside = case.ceilings.latency(), list[Ran](), 0.0, 0.0, 0.0
+    floor = case.ceilings.latency()
+    members = list[Ran]()
+    saves_s = 0.0
+    fused_s = 0.0
+    outside = 0.0
     for chain in chains(rows, training=analysis.workload.mode == "training"):
-        own, time_s = [ran[id(row)] for row in chain.rows], sum(row.time_s for row in chain.rows)
+        own = [ran[id(row)] for row in chain.rows]
+        time_s = sum(row.time_s for row in chain.rows)
         least_s = max(
             chain.outside_bytes / memory.value, chain.kernels * floor.value if floor is not None else 0.0
         )
         if time_s > least_s:
-            saves_s, fused_s, outside = (
-                saves_s + min(total(own), time_s - least_s),
-                fused_s + least_s,
-                outside + chain.outside_bytes,
-            )
+            saves_s += min(total(own), time_s - least_s)
+            fused_s += least_s
+            outside += chain.outside_bytes
             members += own
     if not members:
         return None
@@ -231,7 +224,7 @@ def chained(case: Case) -> Advice | None:
     return Advice(
         "Fuse chains of element-wise operators, norms and copies",
         saves_s,
-        f"{sum(one.row.calls for one in members):,.0f} calls take {case.cost(total(members))}"
+        f"{calls_of(members):,.0f} calls take {case.cost(total(members))}"
         f"; fused, they read and write {si(outside, 'B')} from outside, which takes "
         f"{seconds(fused_s)} at the rate of {memory.name}; the longest is "
         f"{worst.row.name}{worst.where} ({worst.row.shapes})",

@@ -3,8 +3,8 @@ optimizer."""
 
 from __future__ import annotations
 
-from rooflines.roofline.advise.case import Advice, Case, Key, total, whole
-from rooflines.roofline.analysis import OperatorRow
+from rooflines.roofline.advise.case import Advice, Case, calls_of, total, whole
+from rooflines.roofline.analysis import Key, OperatorRow
 from rooflines.roofline.judge.step.interference import paging, paging_s
 from rooflines.roofline.predict.rows import in_loop
 from rooflines.units import binary_bytes, seconds
@@ -51,7 +51,8 @@ def evaluating(case: Case) -> Advice | None:
 
 def page_faults(case: Case) -> Advice | None:
     """Memory that the C library gives back to the system after use and takes again in the next step."""
-    found, cost_s = case.analysis.page_faults, paging_s(case.analysis)
+    found = case.analysis.page_faults
+    cost_s = paging_s(case.analysis)
     if (
         found is None
         or found.page_s is None
@@ -89,7 +90,8 @@ def recomputed(case: Case) -> Advice | None:
     )
     again = {one.key: one.left_s for one in backward if (one.row.name, one.row.shapes) in forward}
     saves_s = min(found.time_s, sum(again.values()))
-    memory, room = case.analysis.memory, case.analysis.environment.device_memory_bytes
+    memory = case.analysis.memory
+    room = case.analysis.environment.device_memory_bytes
     used = memory.peak_bytes / room if memory is not None and memory.peak_bytes and room else None
     if used is not None and used > FULL:
         return None
@@ -105,7 +107,7 @@ def recomputed(case: Case) -> Advice | None:
         saves_s,
         "operators of the forward pass run again inside the backward pass (activation "
         f"checkpointing): {found.calls:,.0f} calls, "
-        f"{seconds(found.time_s)} {case.per} ({case.share(found.time_s)}){peak}{of}",
+        f"{case.cost(found.time_s)}{peak}{of}",
         f"{unknown}checkpoint only as many blocks as memory needs, or keep the products (context_fn)",
         again,
     )
@@ -128,8 +130,7 @@ def zeroed_gradients(case: Case) -> Advice | None:
     return Advice(
         "Drop the gradients instead of filling them with zeros",
         time_s,
-        f"fills with zeros in the optimizer: {sum(one.row.calls for one in found):,.0f} calls, "
-        f"{case.cost(time_s)}",
+        f"fills with zeros in the optimizer: {calls_of(found):,.0f} calls, {case.cost(time_s)}",
         "optimizer.zero_grad(set_to_none=True): the backward pass then writes gradients instead "
         "of adding them to zeros",
         whole(found),
@@ -145,10 +146,7 @@ def loop(case: Case) -> Advice | None:
     if calls < MANY_CALLS:
         return None
     of: dict[Key, float] = {one.key: one.headroom_s for one in found if one.headroom_s}
-    idle_s = min(
-        case.idle_s("host_bound"),
-        sum(one.idle_s for one in case.analysis.host_work if one.kind == "optimizer"),
-    )
+    _, idle_s = case.host_work("optimizer")
     waits = f", and the device waits {seconds(idle_s)} for their launches" if idle_s else ""
     return Advice(
         "Update all parameters at once",

@@ -7,6 +7,7 @@ from it they are given; where they do not, 0.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from rooflines.roofline.advise.case import device_kind
 from rooflines.roofline.advise.host import GRAPHS_UNRECORDED
 from rooflines.roofline.advise.plan import in_order
+from rooflines.roofline.advise.verdict import shares
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.judge.usage.device_usage import HOST
 from rooflines.units import binary_bytes, percent, seconds, si
@@ -61,7 +63,8 @@ def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
 def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Finding, ...]:
     """Sort findings: doubts about the results first, then by saving, together at most a step; unknown savings
     last."""
-    left_s, found = step_s, list[Finding]()
+    left_s = step_s
+    found = list[Finding]()
     for one in sorted(in_order(findings), key=lambda finding: finding.title not in (_ECC, GRAPHS_UNRECORDED)):
         saves_s = min(one.most_s, left_s)
         about_s = None if one.about_s is None else min(one.about_s, saves_s)
@@ -96,7 +99,8 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
         len(usage.own) == 1 and any("process_memory_bytes" in one.gauges for one in usage.devices)
     ):
         return None
-    least, most = min(share, key=lambda one: share[one]), max(share, key=lambda one: share[one])
+    least = min(share, key=lambda one: share[one])
+    most = max(share, key=lambda one: share[one])
     if share[most] - share[least] < UNEVEN:
         return None
     named = ", ".join(f"{device} {percent(value)}" for device, value in share.items())
@@ -105,7 +109,7 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
         f"; the model is in DataParallel, which gathers on one device ({most} is busiest)" if wrapped else ""
     )
     # The busiest sets the pace: with the work spread evenly it would be busy for the mean.
-    spread_s = (share[most] - sum(share.values()) / len(share)) * _step_s(analysis)
+    spread_s = (share[most] - sum(share.values()) / len(share)) * analysis.timed_s
     return Finding(
         title=f"Spread the work evenly: {least} works {percent(share[least])} of the time",
         saves_s=spread_s,
@@ -121,52 +125,48 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
     )
 
 
-def _throttling(cause: str) -> Callable[[Analysis, Usage], Finding | None]:
+def _throttling(cause: str, analysis: Analysis, usage: Usage) -> Finding | None:
     """Clocks held down for one kind of reason. Precondition: the clock fell, where its readings tell that."""
-
-    def rule(analysis: Analysis, usage: Usage) -> Finding | None:
-        held = [(one, share) for one in usage.devices if (share := _share(one, cause)) >= THROTTLED]
-        if not held:
-            return None
-        worst, share = max(held, key=lambda one: one[1])
-        reasons = ", ".join(
-            f"{reason.reason} {percent(reason.fraction)}"
-            for reason in worst.throttled
-            if _cause(reason.reason) == cause
-        )
-        lost, times = worst.clock_loss_fraction, analysis.bound_breakdown or {}
-        compute = times.get("compute", 0.0) / sum(times.values()) if sum(times.values()) > 0 else None
-        warmest = worst.gauges.get("temperature_c") if cause == "heat" else None
-        heat = f"; it reached {warmest.highest:.0f} °C" if warmest is not None else ""
-        if lost is not None and lost < _LOST:
-            return None
-        clock = f"; this lowered its clock by {percent(lost)} on average" if lost else ""
-        others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
-        # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
-        part = min(1.0, share / worst.throttled_fraction) if worst.throttled_fraction else 0.0
-        # What went on after the last reading of a device is not known.
-        saved = 0.0 if worst.ended else _step_s(analysis) * (lost or 0.0) * part * (compute or 0.0)
-        until = " until its samples end" if worst.ended else ""
-        command = _COMMANDS.get(cause, _SET_LIMIT)[device_kind(analysis) == "hip"]
-        basis = (
-            f"; {percent(compute)} of the time is compute-bound and scales with the clock"
-            if lost and compute
-            else ""
-        )
-        return Finding(
-            title=f"{worst.device} is held back by {cause}",
-            saves_s=saved or None,
-            evidence=(
-                f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the "
-                f"time{until} ({reasons})"
-                f"{clock}{basis}{others}"
-            ),
-            suggestion=(
-                f"{_REMEDIES[cause].format(command)}{_limit(worst) if cause == 'its power limit' else heat}"
-            ),
-        )
-
-    return rule
+    held = [(one, share) for one in usage.devices if (share := _share(one, cause)) >= THROTTLED]
+    if not held:
+        return None
+    worst, share = max(held, key=lambda one: one[1])
+    reasons = ", ".join(
+        f"{reason.reason} {percent(reason.fraction)}"
+        for reason in worst.throttled
+        if _cause(reason.reason) == cause
+    )
+    lost = worst.clock_loss_fraction
+    compute = shares(analysis.bound_breakdown).get("compute", 0.0)
+    warmest = worst.gauges.get("temperature_c") if cause == "heat" else None
+    heat = f"; it reached {warmest.highest:.0f} °C" if warmest is not None else ""
+    if lost is not None and lost < _LOST:
+        return None
+    clock = f"; this lowered its clock by {percent(lost)} on average" if lost else ""
+    others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
+    # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
+    part = min(1.0, share / worst.throttled_fraction) if worst.throttled_fraction else 0.0
+    # What went on after the last reading of a device is not known.
+    saved = 0.0 if worst.ended else analysis.timed_s * (lost or 0.0) * part * compute
+    until = " until its samples end" if worst.ended else ""
+    command = _COMMANDS.get(cause, _SET_LIMIT)[device_kind(analysis) == "hip"]
+    basis = (
+        f"; {percent(compute)} of the time is compute-bound and scales with the clock"
+        if lost and compute
+        else ""
+    )
+    return Finding(
+        title=f"{worst.device} is held back by {cause}",
+        saves_s=saved or None,
+        evidence=(
+            f"{_meanwhile(usage)} {worst.device} was throttled for {percent(share)} of the "
+            f"time{until} ({reasons})"
+            f"{clock}{basis}{others}"
+        ),
+        suggestion=(
+            f"{_REMEDIES[cause].format(command)}{_limit(worst) if cause == 'its power limit' else heat}"
+        ),
+    )
 
 
 def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
@@ -182,7 +182,7 @@ def _low_utilization(analysis: Analysis, usage: Usage) -> Finding | None:
         return None
     return Finding(
         title=f"Keep {most.device} busy",
-        saves_s=(1 - share) * _step_s(analysis) or None,
+        saves_s=(1 - share) * analysis.timed_s or None,
         evidence=(
             f"{_meanwhile(usage)} a kernel ran on {most.device} for {percent(share)} of the time; "
             "without a trace the cause is unknown"
@@ -195,7 +195,8 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
     """Memory of a device, or of the host, that is about to run out."""
     full = []
     for one in usage.devices:
-        used, total = one.gauges.get("memory_used_bytes"), one.gauges.get("memory_total_bytes")
+        used = one.gauges.get("memory_used_bytes")
+        total = one.gauges.get("memory_total_bytes")
         whole = (
             total.highest
             if total is not None
@@ -228,7 +229,8 @@ def _swapping(analysis: Analysis, usage: Usage) -> Finding | None:
     host = usage.of(HOST)
     if host is None or "process_major_faults" not in host.counts:
         return None
-    pages, time_s = host.counts["process_major_faults"], host.counted_s["process_major_faults"]
+    pages = host.counts["process_major_faults"]
+    time_s = host.counted_s["process_major_faults"]
     if pages < PAGES_PER_S * max(1.0, time_s):
         return None
     return Finding(
@@ -245,7 +247,7 @@ def _swapping(analysis: Analysis, usage: Usage) -> Finding | None:
 _RULES: tuple[Callable[[Analysis, Usage], Finding | None], ...] = (
     _uncorrected_errors,
     _imbalance,
-    *(_throttling(cause) for cause in _CAUSES),
+    *(functools.partial(_throttling, cause) for cause in _CAUSES),
     _low_utilization,
     _nearly_full,
     _swapping,
@@ -265,11 +267,6 @@ def _share(one: DeviceUsage, cause: str) -> float:
     return max((reason.fraction for reason in one.throttled if _cause(reason.reason) == cause), default=0.0)
 
 
-def _step_s(analysis: Analysis) -> float:
-    """A timed step; 0 where none was timed, so that nothing is promised."""
-    return analysis.steps.median_s if analysis.steps is not None else 0.0
-
-
 def _load_known(one: DeviceUsage) -> bool:
     """Whether it was read how busy a device was, and to the end."""
     return "gpu_utilization" in one.gauges and not one.ended
@@ -282,6 +279,7 @@ def _meanwhile(usage: Usage) -> str:
 
 
 def _limit(one: DeviceUsage) -> str:
-    limit, power = one.gauges.get("power_limit_w"), one.gauges.get("power_w")
+    limit = one.gauges.get("power_limit_w")
+    power = one.gauges.get("power_w")
     drew = f"; it drew {si(power.mean, 'W')}" if power is not None else ""
     return f"{drew} of {si(limit.end, 'W')}" if limit is not None and drew else ""

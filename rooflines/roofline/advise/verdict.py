@@ -5,11 +5,10 @@ what makes its figures less sure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.read.communication_kernels import communicates
-from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Rate, Steps
+from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Rate, Row, Steps
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.step.input_pipeline import input_fraction, leading
@@ -114,7 +113,7 @@ _MOST_ASSUMPTIONS = 2
 
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
-    steps, unit = analysis.steps, analysis.workload.unit
+    steps = analysis.steps
     speed = _range if is_delayed(analysis) and steps is not None and steps.count > 1 else _speed
     several = (
         "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
@@ -124,9 +123,10 @@ def verdict(analysis: Analysis) -> str:
         unsteady(analysis),
         _not_recorded(analysis),
         several * (analysis.basis.devices > 1),
-        _generated(analysis) or (speed(steps, unit) if steps else ""),
+        _generated(analysis) or (speed(steps, analysis.workload.unit) if steps else ""),
+        paging(analysis),
+        _served(analysis),
     ]
-    sentences += [paging(analysis), _served(analysis)]
     if analysis.basis.start_up and analysis.division is not None:
         sentences.append(
             f"The whole program is one traced step of {seconds(analysis.division.step_s)}, start-up included."
@@ -188,7 +188,8 @@ def differing(analysis: Analysis) -> str:
         return ""
     steps = analysis.traced_steps
     lengths = [one.duration_s for one in steps]
-    long, short = lengths.index(max(lengths)), lengths.index(min(lengths))
+    long = lengths.index(max(lengths))
+    short = lengths.index(min(lengths))
     kinds = _IDLE_KINDS if analysis.idle_breakdown is not None else {"other_s": "time outside of operators"}
     grown = [
         (
@@ -207,11 +208,7 @@ def differing(analysis: Analysis) -> str:
     most = [(name, more_s) for name, more_s in longest_first(grown).items() if more_s >= least][:3]
     listed = ", ".join(f"{name} by {seconds(more_s)}" for name, more_s in most)
     shown = [seconds(length_s) for length_s in lengths]
-    times = (
-        f"{shown[short]} to {shown[long]}"
-        if len(shown) > _MOST_LENGTHS
-        else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    )
+    times = f"{shown[short]} to {shown[long]}" if len(shown) > _MOST_LENGTHS else _and(shown)
     changed = f" From the shortest to the longest grow: {listed}." if listed else ""
     figures = (
         "those of undisturbed calls, fitted to the median step"
@@ -226,29 +223,22 @@ def _served(analysis: Analysis) -> str:
     traces."""
     if analysis.serving is None:
         return ""
-    text = sentence("; ".join(map(_kind, analysis.serving.kinds)))
-    return (
-        text
-        if len(analysis.serving.kinds) == 1
-        else f"{text} All other figures are the mean over these steps."
-    )
+    kinds = analysis.serving.kinds
+    several = " All other figures are the mean over these steps." * (len(kinds) != 1)
+    return f"{sentence('; '.join(map(_kind, kinds)))}{several}"
 
 
 def _generated(analysis: Analysis) -> str:
     """How fast the steps generate text; empty where their tokens have no times."""
-    found, steps = analysis.generation, analysis.steps
+    found = analysis.generation
+    steps = analysis.steps
     if found is None or found.latency is None or found.tokens_per_s is None or steps is None:
         return ""
-    latency, error = (
-        found.latency,
-        f", {plus_minus(steps.median_s, *steps.ci95_s, seconds)}" if steps.ci95_s is not None else "",
-    )
-    then = (
-        f", then {seconds(latency.itl_median_s)} per token (median)"
-        if latency.itl_median_s is not None
-        else ""
-    )
-    text = f"First token after {seconds(latency.ttft_s)}{then}: {significant(found.tokens_per_s)} tokens/s "
+    first_s = found.latency.ttft_s
+    next_s = found.latency.itl_median_s
+    error = f", {plus_minus(steps.median_s, *steps.ci95_s, seconds)}" if steps.ci95_s is not None else ""
+    then = f", then {seconds(next_s)} per token (median)" if next_s is not None else ""
+    text = f"First token after {seconds(first_s)}{then}: {significant(found.tokens_per_s)} tokens/s "
     text += f"({seconds(steps.median_s)} a generation{error})."
     reads = decode.reads if (decode := found.of("decode")) is not None else None
     if reads is None or reads.efficiency is None or reads.assumption is not None:
@@ -258,11 +248,10 @@ def _generated(analysis: Analysis) -> str:
 
 def _kind(one: ServedSteps) -> str:
     """``decode steps (32 requests): 10.5 ms, 3,060 tokens/s``."""
-    number = "" if one.steps == 1 else f"{one.steps:,} "
-    batch = (
-        f"{significant(one.requests) if one.requests % 1 else f'{one.requests:,.0f}'} "
-        f"request{'' if one.requests == 1 else 's'}"
-    )
+    kind = f"{one.kind} step"
+    steps = kind if one.steps == 1 else counted(one.steps, kind)
+    requests = significant(one.requests) if one.requests % 1 else f"{one.requests:,.0f}"
+    batch = f"{requests} request{'' if one.requests == 1 else 's'}"
     if one.kind != "decode" and one.tokens is not None:
         batch += f", {one.tokens:,.0f} tokens"
     if one.requests % 1:
@@ -276,9 +265,7 @@ def _kind(one: ServedSteps) -> str:
         rate = f", of which the device is busy for {seconds(one.busy_s)}{between} ({one.rate_doubt})"
     elif one.tokens_per_s:
         rate = f", {_rounded(one.tokens_per_s)} tokens/s"
-    return (
-        f"{number}{one.kind} step{'' if one.steps == 1 else 's'} ({batch}): {seconds(one.step_s)}{per}{rate}"
-    )
+    return f"{steps} ({batch}): {seconds(one.step_s)}{per}{rate}"
 
 
 def rate_text(between: tuple[float, float]) -> str:
@@ -288,7 +275,7 @@ def rate_text(between: tuple[float, float]) -> str:
 
 def _not_recorded(analysis: Analysis) -> str:
     """The data that the recording left out, and what remains; empty for a complete trace."""
-    coverage, environment = analysis.coverage, analysis.environment
+    coverage = analysis.coverage
     if coverage is None or not (analysis.operators or coverage.unmodeled):
         return ""
     if coverage.shapes_recorded is None and not analysis.operators:
@@ -304,7 +291,7 @@ def _not_recorded(analysis: Analysis) -> str:
             return ""  # more is missing than shapes
         complete = [
             "times",
-            *["kernels"] * (not environment.device.startswith("cpu")),
+            *["kernels"] * (not analysis.environment.device.startswith("cpu")),
             *["modules"] * bool(analysis.modules),
         ]
         return (
@@ -328,11 +315,11 @@ def runs(category: str) -> str:
 def category_efficiency(analysis: Analysis, category: str, time_s: float) -> float | None:
     """The efficiency of a category that takes ``time_s``; None where operators without a bound take more than
     a fifth of it."""
-    rows = tuple(row for row in analysis.operators if row.category == category and row.efficiency is not None)
+    rows = [row for row in analysis.operators if row.category == category and row.efficiency is not None]
     return efficiency_of(rows) if sum(row.time_s for row in rows) >= _JUDGED * time_s else None
 
 
-def efficiency_of(operators: tuple[OperatorRow, ...]) -> float | None:
+def efficiency_of(operators: Iterable[Row]) -> float | None:
     """Lower bound over time of those that have a bound, none of them faster than it; None when none has."""
     bounded = [row for row in operators if row.efficiency is not None]
     time_s = sum(row.time_s for row in bounded)
@@ -365,12 +352,14 @@ def _range(steps: Steps, unit: str) -> str:
 def _bound(analysis: Analysis) -> str:
     """The largest bound class of the step with its share, and the largest category of operators."""
     breakdown = analysis.bound_breakdown or {}
-    parts = _shares(breakdown)
-    shares = _with_whole_idle(parts) if analysis.idle_breakdown is not None else parts
-    first = leading(shares)
-    bound: str = analysis.limited_by or max(shares, key=lambda name: shares[name], default="")
+    parts = shares(breakdown)
+    classes = _with_whole_idle(parts, analysis.idle_breakdown)
+    first = leading(classes)
+    bound: str = analysis.limited_by or max(classes, key=classes.__getitem__, default="")
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
-    whole, judged, unlimited = _whole(analysis), bool(analysis.ceilings), analysis.limited_by is None
+    whole = _whole(analysis)
+    judged = bool(analysis.ceilings)
+    unlimited = analysis.limited_by is None
     least = _LEAST_SHARE_BESIDE_UNKNOWN if bound == "unknown" and judged else _LEAST_SHARE
     where = _largest(
         analysis,
@@ -381,12 +370,12 @@ def _bound(analysis: Analysis) -> str:
     )
     uncounted = sum(row.time_s for row in analysis.unmodeled) > breakdown.get("unknown", 0.0) / 2
     if unlimited and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
-        both = f"{percent(shares[first[0]]).removesuffix(' %')} and {percent(shares[first[1]])} of {whole}"
+        both = f"{percent(classes[first[0]]).removesuffix(' %')} and {percent(classes[first[1]])} of {whole}"
         opening = f"{first[0].capitalize()}- and {first[1]}-bound for {both}"
-    elif unlimited and judged and 0 < shares.get(bound, 0.0) < _MAIN_SHARE:
-        return _several(shares, whole, 3) or sentence(where)
+    elif unlimited and judged and 0 < classes.get(bound, 0.0) < _MAIN_SHARE:
+        return _several(classes, whole, 3) or sentence(where)
     elif unlimited and len(first) > 1:
-        return _several(shares, whole, len(first)) or sentence(where)
+        return _several(classes, whole, len(first)) or sentence(where)
     elif analysis.limited_by == "input":
         rates = rates_sentence(analysis)
         waiting = (
@@ -398,7 +387,7 @@ def _bound(analysis: Analysis) -> str:
         judged or uncounted or bound not in ("compute", "memory", "inefficient", "latency", "unknown")
     ):
         why, part = (
-            _unknown(analysis) if bound == "unknown" else (bound, shares.get(bound, parts.get(bound, 0.0)))
+            _unknown(analysis) if bound == "unknown" else (bound, classes.get(bound, parts.get(bound, 0.0)))
         )
         share = f"{percent(part)} of {whole}"
         why = "delayed" if why == "inefficient" and is_delayed(analysis) else why
@@ -423,9 +412,9 @@ def _bound(analysis: Analysis) -> str:
 
 def _emulated(analysis: Analysis) -> str | None:
     """The precision that the device emulates and in which the inefficient operators mostly compute."""
-    ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
     slow = [row for row in analysis.operators if row.bound == "inefficient"]
-    of = [row for row in slow if row.matrix_flops and ceilings.emulated(row.precision or "") is not None]
+    roofs = analysis.roofs
+    of = [row for row in slow if row.matrix_flops and roofs.emulated(row.precision or "") is not None]
     mostly = 2 * sum(row.time_s for row in of) > sum(row.time_s for row in slow)
     return of[0].precision if of and mostly else None
 
@@ -443,34 +432,40 @@ def _in_one_gap(analysis: Analysis) -> str:
 def bound_of_classes(breakdown: dict[str, float], idle: dict[str, float] | None, whole: str) -> str:
     """The largest classes of ``whole``, of which only the times are known, as of the mean over several
     ranks."""
-    parts = _shares(breakdown)
-    shares = _with_whole_idle(parts) if idle is not None else parts
-    first = leading(shares)
+    parts = shares(breakdown)
+    classes = _with_whole_idle(parts, idle)
+    first = leading(classes)
     if not first:
         return ""
-    if shares[first[0]] < _MAIN_SHARE or len(first) > 1:
-        return _several(shares, whole, 3 if shares[first[0]] < _MAIN_SHARE else len(first))
+    share = classes[first[0]]
+    if share < _MAIN_SHARE or len(first) > 1:
+        return _several(classes, whole, 3 if share < _MAIN_SHARE else len(first))
     if idle is not None and first[0] in ("host", "idle"):
         return sentence(_idle(parts, idle, whole))
-    return sentence(_OPENINGS[first[0]].format(f"{percent(shares[first[0]])} of {whole}"))
+    return sentence(_OPENINGS[first[0]].format(f"{percent(share)} of {whole}"))
 
 
-def _shares(breakdown: dict[str, float]) -> dict[str, float]:
-    whole_s = sum(breakdown.values())
-    return {name: time_s / whole_s for name, time_s in breakdown.items()} if whole_s else {}
+def shares(breakdown: dict[str, float] | None) -> dict[str, float]:
+    """The share of each class of a step; empty where they are not known."""
+    whole_s = sum((breakdown or {}).values())
+    return {name: time_s / whole_s for name, time_s in breakdown.items()} if breakdown and whole_s else {}
 
 
-def _with_whole_idle(shares: dict[str, float]) -> dict[str, float]:
-    """``shares`` with all idle time of a device as one class, where it has several."""
-    idle = {name: shares[name] for name in _IDLE if shares.get(name)}
-    if len(idle) < 2:
-        return shares
-    return {**{name: share for name, share in shares.items() if name not in idle}, "idle": sum(idle.values())}
+def _with_whole_idle(parts: dict[str, float], device_idle: dict[str, float] | None) -> dict[str, float]:
+    """The shares ``parts`` with all idle time of a device as one class, where it has several."""
+    idle = [name for name in _IDLE if parts.get(name)]
+    if device_idle is None or len(idle) < 2:
+        return parts
+    return {
+        **{name: share for name, share in parts.items() if name not in idle},
+        "idle": sum(parts[name] for name in idle),
+    }
 
 
-def _idle(shares: dict[str, float], idle: dict[str, float], whole: str) -> str:
+def _idle(parts: dict[str, float], idle: dict[str, float], whole: str) -> str:
     """How long the device is idle, and the largest cause with its part, where it is not nearly all."""
-    all_idle, host = (sum(shares.get(name, 0.0) for name in names) for names in (_IDLE, ("host",)))
+    all_idle = sum(parts.get(name, 0.0) for name in _IDLE)
+    host = parts.get("host", 0.0)
     if host >= all_idle / 2:
         if all_idle - host < _WORTH_SAYING:
             return _OPENINGS["host"].format(f"{percent(host)} of {whole}")
@@ -479,20 +474,22 @@ def _idle(shares: dict[str, float], idle: dict[str, float], whole: str) -> str:
     others = {
         cause: time_s for cause, time_s in idle.items() if cause in _IDLE_CAUSES and cause != "data_loading_s"
     }
-    scale = shares.get("idle", 0.0) / (sum(others.values()) or 1.0)
+    scale = parts.get("idle", 0.0) / (sum(others.values()) or 1.0)
     causes = {cause: time_s * scale for cause, time_s in others.items()} | {
         "host_s": host,
-        "data_loading_s": shares.get("input", 0.0),
+        "data_loading_s": parts.get("input", 0.0),
     }
-    cause = max(causes, key=lambda cause: causes[cause])
+    cause = max(causes, key=causes.__getitem__)
     how_long = "mostly" if causes[cause] >= _NEARLY_ALL * all_idle else f"for {percent(causes[cause])}"
     return f"The device is idle for {percent(all_idle)} of {whole}, {how_long} {_IDLE_CAUSES[cause]}"
 
 
 def _unknown(analysis: Analysis) -> tuple[str, float]:
     """Why most of the time without a bound has none, and which share of the step that is."""
-    coverage, parts = analysis.coverage, analysis.bound_breakdown or {}
-    unknown_s, whole_s = parts.get("unknown", 0.0), sum(parts.values()) or math.inf
+    coverage = analysis.coverage
+    parts = analysis.bound_breakdown or {}
+    unknown_s = parts.get("unknown", 0.0)
+    whole_s = sum(parts.values()) or math.inf
     if coverage is not None and unknown_s:
         because = {
             "graphs": coverage.graph_launch_time_s - coverage.graph_matched_time_s,
@@ -509,24 +506,22 @@ def _unknown(analysis: Analysis) -> tuple[str, float]:
 
 def unknown_share(analysis: Analysis) -> float:
     """The share of the step, or of the trace, whose bound is not known."""
-    return _shares(analysis.bound_breakdown or {}).get("unknown", 0.0)
+    return shares(analysis.bound_breakdown).get("unknown", 0.0)
 
 
 def _dominating(analysis: Analysis, total_s: float) -> str:
     """The kernels that take the most of a step of which too much is unknown, else nothing."""
     if unknown_share(analysis) <= MOST_UNKNOWN:
         return ""
-    kernels = (
-        kernel for row in analysis.rows for kernel in row.kernels
-    )  # a collective may wait for other ranks
     longest = longest_first(
         (short_kernel(kernel.name), kernel.time_s)
-        for kernel in kernels
+        for row in analysis.rows
+        for kernel in row.kernels
+        # a collective may wait for other ranks
         if not communicates(kernel.name) and not kernel.name.startswith("Mem")
     )
-    named = [
-        f"{name} ({seconds(time_s)})" for name, time_s in longest.items() if time_s >= _LEAST_SHARE * total_s
-    ][:_MOST_KERNELS]
+    worth = [(name, time_s) for name, time_s in longest.items() if time_s >= _LEAST_SHARE * total_s]
+    named = [f"{name} ({seconds(time_s)})" for name, time_s in worth[:_MOST_KERNELS]]
     return f"Computing kernels that take the most time of {_whole(analysis)}: {_and(named)}." if named else ""
 
 
@@ -534,20 +529,18 @@ def _whole(analysis: Analysis) -> str:
     return "the step" if analysis.basis.per == "step" else "the trace"
 
 
-def _several(shares: dict[str, float], whole: str, number: int) -> str:
+def _several(classes: dict[str, float], whole: str, number: int) -> str:
     """The largest classes, at most three of ``number``, of a step that no single one bounds."""
-    named = sorted(
-        (name for name in shares if name in _CLASSES and shares[name] >= _LEAST_SHARE),
-        key=lambda name: -shares[name],
-    )
-    named = named[: min(number, 3)]
-    if len(named) < min(number, 3):
+    number = min(number, 3)
+    known = [name for name in classes if name in _CLASSES and classes[name] >= _LEAST_SHARE]
+    named = sorted(known, key=lambda name: -classes[name])[:number]
+    if len(named) < number:
         return ""
     first = _CLASSES[named[0]]
     take = "takes" if first.startswith(("communication", "idle", "other", "waiting")) else "take"
-    rest = " and ".join(f"{_CLASSES[name]} {percent(shares[name])}" for name in named[1:])
+    rest = " and ".join(f"{_CLASSES[name]} {percent(classes[name])}" for name in named[1:])
     return (
-        f"No single bound: {first} {take} {percent(shares[named[0]])} of "
+        f"No single bound: {first} {take} {percent(classes[named[0]])} of "
         f"{whole}{',' if len(named) > 2 else ' and'} {rest}."
     )
 
@@ -563,7 +556,8 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
     )  # of which the name says nothing
     if not category or not total_s or times[category] < least * total_s:
         return ""
-    time_s, efficiency = times[category], category_efficiency(analysis, category, times[category])
+    time_s = times[category]
+    efficiency = category_efficiency(analysis, category, times[category])
     at = "at least" if is_delayed(analysis) else "at"
     reach = f", {at} {percent(efficiency)} of the bound" if efficiency is not None else ""
     softmax_s = sum(
@@ -592,7 +586,8 @@ def rates_sentence(analysis: Analysis) -> str:
 
 def _rate(rate: Rate, unit: str, how: str = "") -> str:
     """A rate with remarks: ``7,010 images/s (±3 %, measured)``, ``40 to 190 images/s (measured)``."""
-    number, spread = _rounded(rate.per_s), ""
+    number = _rounded(rate.per_s)
+    spread = ""
     if rate.ci95_per_s is not None:
         low, high = rate.ci95_per_s
         error = max(high - rate.per_s, rate.per_s - low) / rate.per_s
@@ -610,7 +605,8 @@ def _rounded(per_s: float) -> str:
 
 def caveats(analysis: Analysis) -> tuple[str, ...]:
     """The recording first, then what was inferred, then assumptions, those of the most time first."""
-    basis, whole_s = analysis.basis, analysis.timeline.span_s if analysis.timeline is not None else 0.0
+    basis = analysis.basis
+    whole_s = analysis.timeline.span_s if analysis.timeline is not None else 0.0
     found = []
     if basis.per == "step" and basis.steps == 1 and analysis.traced_steps and analysis.steps is None:
         found.append("one traced step")

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from rooflines.roofline.analysis import Analysis, OperatorRow, Unmodeled
+from rooflines.roofline.analysis import Analysis, OperatorRow, Row
 from rooflines.roofline.count.by_key import grouped
 from rooflines.units import significant
 
@@ -19,7 +19,7 @@ _SHAPE = re.compile(r"\d+(?:x\d+)*")
 ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
 
-def tensors(row: OperatorRow | Unmodeled) -> tuple[tuple[int, ...], ...]:
+def tensors(row: Row) -> tuple[tuple[int, ...], ...]:
     """Return the sizes of the tensors of ``row``, as far as they were recorded."""
     return sizes_in(row.shapes)
 
@@ -38,7 +38,7 @@ _SIZE = re.compile(r"(\d+)")
 _INDEX = re.compile(r"\d+|(?P<instance>.*\D)_\d+")
 
 
-def repeated_key(row: OperatorRow) -> tuple[object, ...]:
+def repeated_key(row: Row) -> tuple[object, ...]:
     """The key that rows of repeated layers share. Work per call differs where shapes do not, as with an
     argument or a dtype.
 

@@ -3,16 +3,25 @@ launched below it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.distinct import distinct, distinct_rows
 from rooflines.profiler.read.intervals import Intervals, lengths_by_group
-from rooflines.profiler.read.records import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Int32s, Int64s, Mask, Trace
+from rooflines.profiler.read.records import (
+    COMMUNICATION,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    Int32s,
+    Int64s,
+    Mask,
+    Trace,
+)
 from rooflines.profiler.read.signature import Signature
 from rooflines.profiler.tree.breakdown import device_intervals
 from rooflines.profiler.tree.graphs import is_graph_launch
@@ -28,8 +37,9 @@ from rooflines.roofline.own.rows import (
     LaunchedKernel,
     Pieces,
     TimeRow,
-    calls_by_step,
+    by_step,
     longest_by_group,
+    unset,
 )
 
 NO_OPERATOR = "launched outside any operator"
@@ -39,6 +49,9 @@ EAGER = {
     FROM_KERNEL: "calls of the same kernel outside of the graph",
 }
 OUTSIDE_STEPS = "ran during the steps, but they did not launch it"
+
+# Rows or gaps, and which of them each call or event is in.
+_Grouped: TypeAlias = tuple[tuple[TimeRow, ...], Int64s]
 
 
 class InWindows(NamedTuple):
@@ -62,9 +75,12 @@ def attribute_device(
     ``inside`` says of each host event whether it is in them; ``lost`` are the launches whose kernels the
     trace lacks.
     """
-    device, belongs = calls.trace.device, placed.belongs
-    owning, exposed = origins.at(origins.owner), _exposed(calls.trace)
-    owned, left = np.flatnonzero(belongs & (owning >= 0)), np.flatnonzero(belongs & (owning < 0))
+    device = calls.trace.device
+    belongs = placed.belongs
+    owning = origins.at(origins.owner)
+    exposed = _exposed(calls.trace)
+    owned = np.flatnonzero(belongs & (owning >= 0))
+    left = np.flatnonzero(belongs & (owning < 0))
     counted = _counted_calls(calls, origins, inside, owned, placed.step)
     rows, row_of_call = _rows(
         calls, counted, _Events(calls.trace, owned, exposed, placed), origins.owner[lost]
@@ -90,13 +106,12 @@ def attribute_device(
         Pieces(event, starts, ends, row, call_of[event]),
         busy=intervals.union(starts, ends),
         orphans=int((belongs & ~known).sum()),
-        graphs_ns=_lasting(calls.trace, graphs),
-        matched_ns=_lasting(calls.trace, matched),
+        graphs_ns=busy_ns(calls.trace, graphs),
+        matched_ns=busy_ns(calls.trace, matched),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Events:
+class _Events(NamedTuple):
     """Device events that become rows: the ``chosen`` ones of a trace, and of all of them the time in which
     they are ``exposed``."""
 
@@ -108,15 +123,17 @@ class _Events:
     def figures(self, group: Int64s, groups: int) -> list[dict[str, Any]]:
         """The figures of each of ``groups`` rows that come from its events; ``group`` is that of each
         event."""
-        device, events, steps = self.trace.device, self.chosen, self.placed.steps
-        start_ns, end_ns, step = device.start_ns[events], device.end_ns[events], self.placed.step[events]
-        by_step: list[tuple[int, ...]] = [()] * groups
-        if steps > 1:
-            in_steps = lengths_by_group(group * steps + np.maximum(step, 0), start_ns, end_ns, groups * steps)
-            by_step = [tuple(each) for each in in_steps.reshape(groups, steps).tolist()]
+        device = self.trace.device
+        events = self.chosen
+        steps = self.placed.steps
+        start_ns = device.start_ns[events]
+        end_ns = device.end_ns[events]
+        step = self.placed.step[events]
         columns = {
             "time_ns": lengths_by_group(group, start_ns, end_ns, groups).tolist(),
-            "step_ns": by_step,
+            "step_ns": by_step(
+                group, groups, step, steps, lambda of, number: lengths_by_group(of, start_ns, end_ns, number)
+            ),
             "kernels": self._kernels(group, groups),
             "exposed_ns": self._exposed(group, groups),
             "longest": longest_by_group(
@@ -127,7 +144,8 @@ class _Events:
 
     def _exposed(self, group: Int64s, groups: int) -> list[int]:
         """The sum of ``exposed`` in each group, and of its kernels the time when no other kernel runs."""
-        device, own = self.trace.device, self.exposed[self.chosen]
+        device = self.trace.device
+        own = self.exposed[self.chosen]
         has = own >= 0
         total = np.bincount(group[has], weights=own[has], minlength=groups)
         # All other kernels are one more group.
@@ -141,19 +159,19 @@ class _Events:
 
     def _kernels(self, group: Int64s, groups: int) -> list[tuple[LaunchedKernel, ...]]:
         """The events of each group by name, longest first."""
-        trace, device, events = self.trace, self.trace.device, self.chosen
+        trace = self.trace
+        device = self.trace.device
+        events = self.chosen
         found: list[list[LaunchedKernel]] = [[] for _ in range(groups)]
         keys, which = distinct_rows(group, device.name[events])
         lasting_ns = device.end_ns[events] - device.start_ns[events]
         times = np.zeros(len(keys), np.int64)
         np.add.at(times, which, lasting_ns)
-        shapes = [
-            None if at is None else trace.launch_shapes[at]
-            for at in _same(device.shape[events], which, len(keys))
-        ]
-        registers, shared = (
-            _same(column[events], which, len(keys)) for column in (device.registers, device.shared_bytes)
+        shape, registers, shared = (
+            _same(column[events], which, len(keys))
+            for column in (device.shape, device.registers, device.shared_bytes)
         )
+        shapes = [None if at is None else trace.launch_shapes[at] for at in shape]
         occupancy = np.where(device.occupancy[events] < 0, np.nan, device.occupancy[events] / 100)
         occupied = np.bincount(which, weights=lasting_ns * occupancy) / np.maximum(times, 1)
         means = [None if np.isnan(mean) else min(1.0, mean) for mean in occupied.tolist()]
@@ -191,7 +209,8 @@ class _CountedCalls(NamedTuple):
 def _counted_calls(
     calls: Calls, origins: Origins, inside: Mask, owned: Int64s, step: Int64s
 ) -> _CountedCalls:
-    host, device = calls.trace.host, calls.trace.device
+    host = calls.trace.host
+    device = calls.trace.device
     # An owner in a captured graph is called once in every replay.
     heard, of = distinct_rows(
         origins.at(origins.owner)[owned], origins.replay[owned], origins.inferred[owned]
@@ -201,7 +220,8 @@ def _counted_calls(
     of_call[of] = owned  # a device event of each call
     silent = np.flatnonzero(_silent(origins, inside, owner))
     nothing = np.zeros(len(silent), np.int64)
-    event, inferred = np.concatenate((owner, silent)), np.concatenate((how, nothing))
+    event = np.concatenate((owner, silent))
+    inferred = np.concatenate((how, nothing))
     during = np.concatenate((step[of_call], step_number(host.start_ns[silent], calls.steps)))
     # A captured call had the lengths of its capture, which are not those of the replay.
     replayed = np.concatenate((replay >= 0, nothing > 0))
@@ -210,9 +230,10 @@ def _counted_calls(
     place = event.copy()
     elsewhere = np.flatnonzero(inferred == FROM_KERNEL)
     place[elsewhere] = calls.launch[replay[elsewhere] - len(host)]
-    module, phase = origins.module[place], origins.phase[place]
-    for column, noted in ((module, origins.scope), (phase, origins.scope_phase)):
-        column[: len(heard)] = np.where(noted[of_call] >= 0, noted[of_call], column[: len(heard)])
+    module = origins.module[place]
+    phase = origins.phase[place]
+    own = slice(len(heard))
+    module[own], phase[own] = origins.noted(of_call, module[own], phase[own])
     alternates = alternating_attention(
         variants, variant[of], of, device.start_ns[owned], device.end_ns[owned]
     )
@@ -231,15 +252,13 @@ def _silent(origins: Origins, inside: Mask, heard: Int64s) -> Mask:
     return silent
 
 
-def _rows(
-    calls: Calls, counted: _CountedCalls, events: _Events, lost: Int64s
-) -> tuple[tuple[TimeRow, ...], Int64s]:
+def _rows(calls: Calls, counted: _CountedCalls, events: _Events, lost: Int64s) -> _Grouped:
     """The rows of counted calls, and the row of each; ``lost`` are calls whose kernels the trace lacks."""
     keys, row = distinct_rows(counted.variant, counted.module, counted.phase, counted.inferred)
     columns = zip(
         keys.tolist(),
         np.bincount(row, minlength=len(keys)).tolist(),
-        calls_by_step(row, len(keys), counted.step, events.placed.steps),
+        by_step(row, len(keys), counted.step, events.placed.steps),
         _callers(calls, counted.event, row, len(keys)),
         _missing(counted.event, row, len(keys), lost),
         events.figures(row[counted.of], len(keys)),
@@ -247,7 +266,8 @@ def _rows(
     )
     rows = []
     for (code, module, phase, how), number, began, caller, missing, figures in columns:
-        variant, alternates = counted.variants[code], counted.alternates_ns.get(code)
+        variant = counted.variants[code]
+        alternates = counted.alternates_ns.get(code)
         rows.append(
             TimeRow(
                 variant.signature,
@@ -271,7 +291,8 @@ def _with_lengths(
 ) -> tuple[list[Variant], Int64s]:
     """The variants and that of each event, counted with the lengths of the sequences of its ``step`` where it
     has one (-1: none)."""
-    variants, variant_of = list(origins.variants), origins.variant[events]
+    variants = list(origins.variants)
+    variant_of = origins.variant[events]
     if not lengths.known:
         return variants, variant_of
     replayed = variant_of.copy()
@@ -285,25 +306,26 @@ def _with_lengths(
 
 def _missing(events: Int64s, group: Int64s, groups: int, owners: Int64s) -> list[int]:
     """How many of ``owners`` are events of each group."""
-    order = np.argsort(events, kind="stable")
-    at = np.searchsorted(events[order], owners)
-    found = at < len(events)
-    found[found] = events[order[at[found]]] == owners[found]
-    numbers: list[int] = np.bincount(group[order[at[found]]], minlength=groups).tolist()
-    return numbers
+    # Of several calls of an event the first counts.
+    group_of = dict(zip(events[::-1].tolist(), group[::-1].tolist(), strict=True))
+    numbers = Counter(group_of.get(owner) for owner in owners.tolist())
+    return [numbers[place] for place in range(groups)]
 
 
 def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:
     """The nearest operator around the calls of each group that is none of ATen's, of most of them; empty
     where they have none."""
-    host, found = calls.trace.host, [""] * groups
+    host = calls.trace.host
+    found = [""] * groups
+    named = np.append(host.name, -1)
     foreign = np.array([*(not name.startswith("aten::") for name in calls.trace.names), True])
     chosen = (events >= 0) & (events < len(host))  # not of a captured graph
-    at, which = events[chosen], group[chosen]
-    while len(inner := np.flatnonzero(~foreign[np.where(at >= 0, host.name[at], -1)])):
+    at = events[chosen]
+    which = group[chosen]
+    while len(inner := np.flatnonzero(~foreign[named[at]])):
         parent = calls.parent[at[inner]]
-        at[inner] = np.where(parent >= 0, calls.operator[parent], -1)
-    keys, each = distinct_rows(which, np.where(at >= 0, host.name[at], -1))
+        at[inner] = np.append(calls.operator, -1)[parent]
+    keys, each = distinct_rows(which, named[at])
     for place in np.argsort(np.bincount(each), kind="stable").tolist():
         of, name = keys[place].tolist()
         found[of] = (
@@ -312,7 +334,7 @@ def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[s
     return found
 
 
-def _lasting(trace: Trace, chosen: Mask) -> int:
+def busy_ns(trace: Trace, chosen: Mask) -> int:
     """The time in which one of the chosen device events runs."""
     return intervals.length(intervals.union(trace.device.start_ns[chosen], trace.device.end_ns[chosen]))
 
@@ -321,7 +343,7 @@ def _exposed(trace: Trace) -> Int64s:
     """Of each copy and collective the time in which nothing of a higher priority runs; -1 for everything
     else."""
     device = trace.device
-    found = np.full(len(device), -1, np.int64)
+    found = unset(len(device))
     hiding = device_intervals(trace, KERNEL, MEMSET)
     for kind in (MEMCPY, COMMUNICATION):
         chosen = device.kind == kind
@@ -338,7 +360,8 @@ def _exposed(trace: Trace) -> Int64s:
 def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | None]:
     """The value of each group in which all ``values`` are the same, else None; so of a group in which they
     are -1."""
-    least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
+    least = np.full(groups, np.iinfo(np.int64).max)
+    most = unset(groups)
     np.minimum.at(least, group, values)
     np.maximum.at(most, group, values)
     return [
@@ -346,10 +369,11 @@ def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | Non
     ]
 
 
-def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[TimeRow, ...], Int64s]:
+def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> _Grouped:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it
     has no capture, or by kernel where there is none; and the gap of each event."""
-    events, device = left.chosen, calls.trace.device
+    events = left.chosen
+    device = calls.trace.device
     if not len(events):
         return (), events
     graph = origins.graph[events]
@@ -367,28 +391,29 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[T
     # A kernel launched from Python, below no operator, belongs to the module around the launch.
     module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
     phase = np.where(inside, at_launch(origins.phase, operator), UNKNOWN)
-    module, phase = (
-        np.where(noted[events] >= 0, noted[events], column)
-        for column, noted in ((module, origins.scope), (phase, origins.scope_phase))
-    )
+    module, phase = origins.noted(events, module, phase)
     keys, group = distinct_rows(name, variant, module, phase)
     # A call is one of the operator, in each replay of a graph, or a launch of the graph; where there is
     # neither, one of the kernel.
     caller = np.where(inside, operator, np.where(graph >= 0, calls.launch[events], -1 - events))
     callers, _ = distinct_rows(group, caller, origins.replay[events])
     numbers = np.bincount(callers[:, 0], minlength=len(keys))
-    figures, around = left.figures(group, len(keys)), _callers(calls, operator, group, len(keys))
+    figures = left.figures(group, len(keys))
+    around = _callers(calls, operator, group, len(keys))
     gaps = []
     for place, (code, which, at, during) in enumerate(keys.tolist()):
         category = "other"
         if which >= 0:
-            signature, counted = origins.variants[which].signature, origins.variants[which].count
-            category, reason = counted.category, counted.reason or NO_FORMULA
+            signature = origins.variants[which].signature
+            counted = origins.variants[which].count
+            category = counted.category
+            reason = counted.reason or NO_FORMULA
         elif which <= -3:
             graph_name, reason = origins.graphs[-3 - which]
             signature = Signature(graph_name)
         else:
-            signature, reason = Signature(calls.trace.names[code]), NO_OPERATOR if which == -1 else NO_LAUNCH
+            signature = Signature(calls.trace.names[code])
+            reason = NO_OPERATOR if which == -1 else NO_LAUNCH
         count = CallCount("unknown", None, category, reason)
         gaps.append(
             TimeRow(signature, count, at, during, int(numbers[place]), caller=around[place], **figures[place])
@@ -396,9 +421,7 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> tuple[tuple[T
     return tuple(gaps), group
 
 
-def _other_gaps(
-    trace: Trace, events: Int64s, starts: Int64s, ends: Int64s
-) -> tuple[tuple[TimeRow, ...], Int64s]:
+def _other_gaps(trace: Trace, events: Int64s, starts: Int64s, ends: Int64s) -> _Grouped:
     """Device events outside of steps, by name, and the gap of each; ``starts`` and ``ends`` are those of
     their parts in the span."""
     names, group = distinct(trace.device.name[events])
@@ -417,7 +440,9 @@ def _other_gaps(
 
 # Fewer calls than this show no pattern; the longer kind takes this many times as long; half of each kind lies
 # this near together.
-_FEWEST, _APART, _TOGETHER = 8, 1.5, 0.2
+_FEWEST = 8
+_APART = 1.5
+_TOGETHER = 0.2
 
 
 def alternating(times_ns: Int64s) -> tuple[float, float] | None:
@@ -445,9 +470,7 @@ def alternating_attention(
         if variants[variant].count.category == "attention":
             chosen = np.flatnonzero(variant_of == variant)
             # Calls in the order in which their first kernels begin.
-            calls, number = distinct(call[chosen])
-            first = np.full(len(calls), len(chosen))
-            np.minimum.at(first, number, np.arange(len(chosen)))
+            calls, first, number = np.unique(call[chosen], return_index=True, return_inverse=True)
             times_ns = lengths_by_group(number, start_ns[chosen], end_ns[chosen], len(calls))
             kinds = alternating(times_ns[np.argsort(first, kind="stable")])
             if kinds is not None:

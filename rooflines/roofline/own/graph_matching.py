@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,9 +34,11 @@ from rooflines.profiler.read.records import (
 )
 from rooflines.profiler.tree.graphs import CapturedGraph, Replay
 from rooflines.roofline.count.by_key import grouped
+from rooflines.roofline.count.counts import Variant
 from rooflines.roofline.count.formulas import CallCount, Work
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.own.origins import CountedTrace
+from rooflines.roofline.own.rows import unset
 from rooflines.units import counted
 
 # Kernels with which the HIP runtime copies and fills.
@@ -48,16 +50,14 @@ _LONGEST_NAME = 80
 _Call = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphDifference:
+class GraphDifference(NamedTuple):
     """Why a replay does not match a captured graph, and the ``place`` of the first kernel that shows it."""
 
     text: str
     place: int
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A captured graph in the trace number ``trace``: its kernels, their names if recorded, its copies, and
     which of them are fills."""
 
@@ -75,8 +75,7 @@ class Candidate:
         return self.trace, self.graph.tokens, self.graph.mark, self.names is not None
 
 
-@dataclass(frozen=True, slots=True)
-class GraphMatch:
+class GraphMatch(NamedTuple):
     """A captured graph that matches a replay. ``launches`` are the host events of the capture for each of the
     device ``events`` of the replay (-1: a copy that the runtime added), ``calls`` the operators and shapes of
     those that have one. ``missing`` is the number of kernels that the replay did not record. ``larger`` is
@@ -90,6 +89,11 @@ class GraphMatch:
     larger: bool = False
 
 
+# The captured graph of a replay, or why there is none; all that have its kernels.
+_Match: TypeAlias = GraphMatch | GraphDifference
+_Fits: TypeAlias = list[GraphMatch] | GraphDifference
+
+
 class GraphMatcher:
     """Finds the captured graph of each replay."""
 
@@ -100,9 +104,9 @@ class GraphMatcher:
         self._candidates = [
             _candidate(number, at, graph, captured[at].trace) for number, (at, graph) in enumerate(graphs)
         ]
-        self._fits: dict[bytes, list[GraphMatch] | GraphDifference] = {}
+        self._fits: dict[bytes, _Fits] = {}
 
-    def match(self, replays: Sequence[Replay]) -> list[GraphMatch | GraphDifference]:
+    def match(self, replays: Sequence[Replay]) -> list[_Match]:
         """Return the captured graph of each of ``replays`` (in the order of time), or the first difference
         from the most similar one."""
         # In the order of capture, by the ids of nodes if recorded: branches of a graph may run in another
@@ -115,11 +119,11 @@ class GraphMatcher:
         fits = [self._fitting(replay, ran) for replay, ran in zip(replays, events, strict=True)]
         chosen = self._consistent(events, self._chosen(replays, fits))
         return [
-            fit if isinstance(fit, GraphDifference) else replace(fit, events=ran)
+            fit if isinstance(fit, GraphDifference) else fit._replace(events=ran)
             for fit, ran in zip(chosen, events, strict=True)
         ]
 
-    def _fitting(self, replay: Replay, events: Int64s) -> list[GraphMatch] | GraphDifference:
+    def _fitting(self, replay: Replay, events: Int64s) -> _Fits:
         """Return the captured graphs with these kernels; if sizes are recorded, those of the smallest batch
         that holds the tokens."""
         device = self._trace.device
@@ -139,15 +143,13 @@ class GraphMatcher:
                 f"the step has {replay.tokens:,} tokens, the capture only {max(sized):,}", 0
             )
         larger = min(enough) != max(enough)
-        return [replace(fit, larger=larger) for fit in found if fit.captured.graph.tokens == min(enough)]
+        return [fit._replace(larger=larger) for fit in found if fit.captured.graph.tokens == min(enough)]
 
-    def _chosen(
-        self, replays: Sequence[Replay], fits: list[list[GraphMatch] | GraphDifference]
-    ) -> list[GraphMatch | GraphDifference]:
+    def _chosen(self, replays: Sequence[Replay], fits: list[_Fits]) -> list[_Match]:
         """Choose one captured graph for each replay."""
         placed: dict[int, GraphMatch] = {}
         done: set[tuple[object, ...]] = set()
-        chosen: list[GraphMatch | GraphDifference] = []
+        chosen: list[_Match] = []
         last = -1
         for at, found in enumerate(fits):
             if isinstance(found, GraphDifference):
@@ -175,7 +177,7 @@ class GraphMatcher:
         self,
         pool: tuple[object, ...],
         replays: Sequence[Replay],
-        fits: list[list[GraphMatch] | GraphDifference],
+        fits: list[_Fits],
     ) -> dict[int, GraphMatch]:
         """Return the graphs of replays of a model's pieces if only one order is possible: each step runs
         whole rounds of pieces, or the names of other pieces show where a round begins."""
@@ -200,47 +202,43 @@ class GraphMatcher:
                 placed |= {at: fit for (at, _), fit in zip(ran, orders[0], strict=True)}
         return placed
 
-    def _consistent(
-        self, events: list[Int64s], chosen: list[GraphMatch | GraphDifference]
-    ) -> list[GraphMatch | GraphDifference]:
+    def _consistent(self, events: list[Int64s], chosen: list[_Match]) -> list[_Match]:
         """Remove matches of replays with different kernels to one captured graph whose names are not
         recorded."""
         device = self._trace.device
         sequences: list[bytes] = []
-        ran: dict[bytes, Int64s] = {}
-        of_graph: dict[int, list[bytes]] = {}
+        of_graph: dict[int, dict[bytes, Int64s]] = defaultdict(dict)
         for fit, all_events in zip(chosen, events, strict=True):
             if isinstance(fit, GraphDifference) or fit.captured.names is not None:
                 sequences.append(b"")
                 continue
             kernels = all_events[~self._copied(all_events)]
             sequences.append(np.stack((device.name[kernels], device.shape[kernels])).tobytes())
-            ran.setdefault(sequences[-1], kernels)
-            known = of_graph.setdefault(fit.captured.number, [])
-            if sequences[-1] not in known:
-                known.append(sequences[-1])
+            of_graph[fit.captured.number].setdefault(sequences[-1], kernels)
         doubtful: dict[bytes, GraphDifference] = {}
-        for known in of_graph.values():
-            for sequence in known if len(known) > 1 else ():
-                other = known[0] if sequence != known[0] else known[1]
-                doubtful.setdefault(sequence, self._unlike(ran[sequence], ran[other]))
+        for ran in of_graph.values():
+            if len(ran) > 1:
+                first, second, *_ = ran
+                for sequence, kernels in ran.items():
+                    other = ran[second if sequence == first else first]
+                    doubtful.setdefault(sequence, self._unlike(kernels, other))
         return [doubtful.get(sequence, fit) for sequence, fit in zip(sequences, chosen, strict=True)]
 
     def _unlike(self, one: Int64s, other: Int64s) -> GraphDifference:
         """Describe the first kernel in which two replays of the same captured graph differ."""
         device = self._trace.device
-        at = int(
-            np.flatnonzero(
-                (device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other])
-            )[0]
-        )
+        unlike = (device.name[one] != device.name[other]) | (device.shape[one] != device.shape[other])
+        at = int(np.argmax(unlike))
         shown = []
         for kernel in (one[at], other[at]):
             shape = device.shape[kernel]
             grid = f" with grid and block {_shown(self._trace.launch_shapes[shape])}" if shape >= 0 else ""
             shown.append(_short(self._trace.names[device.name[kernel]]) + grid)
-        text = f"the replay ran {shown[0]}, another that fits the same captured graph ran {shown[1]}"
-        return GraphDifference(f"{_place(at, len(one))}: {text}, and the capture has no names of kernels", at)
+        text = (
+            f"the replay ran {shown[0]}, another that fits the same captured graph ran {shown[1]}, and the "
+            "capture has no names of kernels"
+        )
+        return _differs(at, len(one), text)
 
     def _numbered(self, events: Int64s) -> bool:
         node = self._trace.device.graph_node[events]
@@ -254,7 +252,7 @@ class GraphMatcher:
         copied: Mask = of_kinds(device.kind[events], (MEMCPY, MEMSET)) | by_kernel
         return copied
 
-    def _compared(self, events: Int64s) -> list[GraphMatch] | GraphDifference:
+    def _compared(self, events: Int64s) -> _Fits:
         """Return the captured graphs that match these device events: exact matches, otherwise those that lack
         only the last kernel."""
         exact: list[GraphMatch] = []
@@ -268,12 +266,14 @@ class GraphMatcher:
                 (cut if result.missing else exact).append(result)
         return exact or cut or nearest
 
-    def _compare(self, events: Int64s, one: Candidate) -> GraphMatch | GraphDifference:
-        captured, device = self._captured[one.trace], self._trace.device
+    def _compare(self, events: Int64s, one: Candidate) -> _Match:
+        captured = self._captured[one.trace]
+        device = self._trace.device
         copied = self._copied(events)
         kernels = events[~copied]
         ran = [self._trace.names[code] for code in device.name[kernels].tolist()]
-        streams, numbered = len(np.unique(device.stream[kernels])) > 1, self._numbered(events)
+        streams = len(np.unique(device.stream[kernels])) > 1
+        numbered = self._numbered(events)
         several = one.graph.joins or streams
         paired = (
             self._unnamed(ran, one, captured, several and not numbered)
@@ -283,15 +283,13 @@ class GraphMatcher:
         if isinstance(paired, GraphDifference):
             return paired
         in_order = np.array_equal(paired, np.arange(len(paired)))
-        if one.names is not None and not (in_order and (numbered or not streams)):
-            doubt = self._exchangeable(one, one.names)
-            if doubt is not None:
-                return doubt
         launches = one.kernels[paired]
         wrong = self._other_shape(kernels, launches, captured)
+        if one.names is not None and not (in_order and (numbered or not streams)):
+            wrong = self._exchangeable(one, one.names) or wrong
         if wrong is not None:
             return wrong
-        found = np.full(len(events), -1, np.int64)
+        found = unset(len(events))
         found[~copied] = launches
         if one.fills == [_fills(self._trace.names[code]) for code in device.name[events[copied]].tolist()]:
             found[copied] = one.copies
@@ -307,18 +305,22 @@ class GraphMatcher:
         self, kernels: Int64s, launches: Int64s, captured: CountedTrace
     ) -> GraphDifference | None:
         """Return the first kernel whose recorded grid or block differs from the capture."""
-        device, held = self._trace.device, captured.trace.host.kernel[launches]
+        device = self._trace.device
+        held = captured.trace.host.kernel[launches]
         for at in np.flatnonzero((held >= 0) & (device.shape[kernels] >= 0)).tolist():
             shape, (name, other) = (
                 self._trace.launch_shapes[device.shape[kernels[at]]],
                 captured.trace.kernels[held[at]],
             )
             if other is not None and shape != other:
-                differ = (
-                    f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture "
-                    f"has {_shown(other)}"
+                return _differs(
+                    at,
+                    len(kernels),
+                    (
+                        f"the replay ran {_short(name)} with grid and block {_shown(shape)}, the capture "
+                        f"has {_shown(other)}"
+                    ),
                 )
-                return GraphDifference(f"{_place(at, len(kernels))}: {differ}", at)
         return None
 
     def _exchangeable(self, one: Candidate, names: list[str]) -> GraphDifference | None:
@@ -327,11 +329,14 @@ class GraphMatcher:
         calls: dict[str, _Call] = {}
         for at, (name, call) in enumerate(zip(names, self._calls(one.trace, one.kernels), strict=True)):
             if calls.setdefault(name, call) != call:
-                reason = (
-                    f"{_short(name)} was captured with several shapes, and on several streams its "
-                    "calls have no recorded order"
+                return _differs(
+                    at,
+                    len(names),
+                    (
+                        f"{_short(name)} was captured with several shapes, and on several streams its "
+                        "calls have no recorded order"
+                    ),
                 )
-                return GraphDifference(f"{_place(at, len(names))}: {reason}", at)
         return None
 
     def _unnamed(
@@ -342,9 +347,7 @@ class GraphMatcher:
         for at, (name, launch) in enumerate(zip(ran, launches.tolist(), strict=False)):
             reason = contradiction(name, launch, one.graph.launches, captured)
             if reason:
-                return GraphDifference(
-                    f"{_place(at, len(ran))}: the replay ran {_short(name)}, the capture has {reason}", at
-                )
+                return _differs(at, len(ran), f"the replay ran {_short(name)}, the capture has {reason}")
         if len(ran) != len(launches):
             return GraphDifference(
                 f"the replay ran {len(ran):,} kernels, the capture has {len(launches):,}",
@@ -361,27 +364,23 @@ class GraphMatcher:
     def _calls(self, trace: int, launches: Int64s) -> Iterator[_Call]:
         """Return the operator and shapes of each captured launch."""
         captured = self._captured[trace]
-        owner, operator = captured.ownership.owner, captured.calls.operator
+        owner = captured.ownership.owner
+        operator = captured.calls.operator
         for launch in launches.tolist():
-            event = owner[launch] if owner[launch] >= 0 else operator[launch]
-            variant = captured.counts.of_event[event] if event >= 0 else -1
-            signature = captured.counts.variants[variant].signature if variant >= 0 else None
-            yield (signature.name, signature.shapes()) if signature else ("", "")
+            variant = _variant(owner[launch] if owner[launch] >= 0 else operator[launch], captured)
+            yield (variant.signature.name, variant.signature.shapes()) if variant else ("", "")
 
 
 def _pool(found: list[GraphMatch]) -> tuple[object, ...] | None:
     """Return the model and batch that all of these belong to; None if they differ or if the names of their
     kernels are not recorded."""
-    pools = {fit.captured.pool for fit in found}
-    return (
-        next(iter(pools))
-        if len(pools) == 1 and all(fit.captured.names is not None for fit in found)
-        else None
-    )
+    pools = {fit.captured.pool if fit.captured.names is not None else None for fit in found}
+    return pools.pop() if len(pools) == 1 else None
 
 
 def _candidate(number: int, at: int, graph: CapturedGraph, trace: Trace) -> Candidate:
-    host, nodes = trace.host, graph.launches
+    host = trace.host
+    nodes = graph.launches
     copied = np.array(
         [any(word in trace.names[code] for word in _COPYING) for code in host.name[nodes].tolist()], bool
     )
@@ -413,9 +412,7 @@ def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | GraphDi
             f"the replay ran {counted(len(ran), 'kernel')}, the capture has {len(held):,}", at
         )
     if at == len(held):
-        return GraphDifference(
-            f"{_place(at, len(ran))}: the replay ran {_short(ran[at])}, the capture ends before it", at
-        )
+        return _differs(at, len(ran), f"the replay ran {_short(ran[at])}, the capture ends before it")
     names = ran[at], held[at]
     one, other = map(_short, names)
     if one == other:  # the part around the first letter in which they differ
@@ -424,11 +421,12 @@ def _by_name(ran: list[str], held: list[str], several: bool) -> Int64s | GraphDi
         one, other = (
             f"{'…' if start else ''}{name[start:end]}{'…' if end < len(name) else ''}" for name in names
         )
-    return GraphDifference(f"{_place(at, len(ran))}: the replay ran {one}, the capture has {other}", at)
+    return _differs(at, len(ran), f"the replay ran {one}, the capture has {other}")
 
 
-def _place(at: int, number: int) -> str:
-    return f"kernel {at + 1:,} of {number:,}"
+def _differs(at: int, number: int, text: str) -> GraphDifference:
+    """The difference in one kernel of ``number``."""
+    return GraphDifference(f"kernel {at + 1:,} of {number:,}: {text}", at)
 
 
 def _shown(shape: LaunchShape) -> str:
@@ -492,7 +490,8 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
 
     ``launches`` are all of the captured graph.
     """
-    operator, owner = int(captured.calls.operator[launch]), int(captured.ownership.owner[launch])
+    operator = int(captured.calls.operator[launch])
+    owner = int(captured.ownership.owner[launch])
     if operator < 0 or name.startswith(_UNNAMED):
         return ""
     called: str = captured.trace.names[captured.trace.host.name[operator]]
@@ -500,7 +499,8 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
         return "" if name.startswith(called) or called.startswith(name) else called
     if name.startswith("triton_"):
         return called if called.startswith("aten::") else ""
-    short, work = short_kernel(name), _counted(owner, captured)
+    short = short_kernel(name)
+    work = _counted(owner, captured)
     is_product = short.startswith(_PRODUCT_KERNELS)
     excluded = False
     if _COLLECTIVE.match(name):
@@ -524,11 +524,16 @@ def contradiction(name: str, launch: int, launches: Int64s, captured: CountedTra
     return called if excluded else ""
 
 
+def _variant(event: int, captured: CountedTrace) -> Variant | None:
+    """How the event is counted; None of none."""
+    variant = captured.counts.of_event[event] if event >= 0 else -1
+    return captured.counts.variants[variant] if variant >= 0 else None
+
+
 def _counted(event: int, captured: CountedTrace) -> CallCount | None:
     """The count of the event; None where it has no work."""
-    variant = captured.counts.of_event[event] if event >= 0 else -1
-    count = captured.counts.variants[variant].count if variant >= 0 else None
-    return None if count is None or count.work is None else count
+    variant = _variant(event, captured)
+    return variant.count if variant is not None and variant.count.work is not None else None
 
 
 def _is_foreign(called: str, inside: slice, captured: CountedTrace) -> bool:

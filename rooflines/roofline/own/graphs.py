@@ -14,6 +14,7 @@ from rooflines.profiler.tree.graphs import Replay, is_graph_launch, replays
 from rooflines.profiler.tree.tree import Calls
 from rooflines.roofline.own.graph_matching import GraphDifference, GraphMatch, GraphMatcher
 from rooflines.roofline.own.origins import FROM_KERNEL, FROM_RUN, CountedTrace, Origins, joined, module_marks
+from rooflines.roofline.own.rows import unset
 from rooflines.units import counted
 
 NO_CAPTURE = "replayed by a graph whose capture is not in the trace"
@@ -30,7 +31,8 @@ def find_origins(
     ``inside`` says which host events are in the window. ``captures`` are traces in which graphs were
     captured. Raises TraceError where these belong to another trace.
     """
-    trace, launch = first.trace, first.calls.launch
+    trace = first.trace
+    launch = first.calls.launch
     for one in captures:
         if not one.graphs:
             raise TraceError(f"the capture trace {one.name!r} contains no captured graph.", hint=_HINT)
@@ -55,18 +57,18 @@ def find_origins(
             f"First difference: {_place(ran, replay)}, {difference.text}.",
             hint=_HINT,
         )
-    event, of_replay, inferred = (
-        launch.copy(),
-        np.full(len(launch), -1, np.int64),
-        np.zeros(len(launch), np.int64),
-    )
-    graph, graphs = np.full(len(launch), -1, np.int64), dict[tuple[str, str], int]()
+    event = launch.copy()
+    of_replay = unset(len(launch))
+    inferred = np.zeros(len(launch), np.int64)
+    graph = unset(len(launch))
+    graphs = dict[tuple[str, str], int]()
     module_calls = calls.module_calls.copy()
     marks: dict[tuple[int, int], Int64s] = {}
     names = _names(trace, ran)
     for replay, match in matches:
         known = match.launches >= 0
-        at, captured = match.captured.trace, match.captured.graph
+        at = match.captured.trace
+        captured = match.captured.graph
         event[match.events[known]] = match.launches[known] + before[at]
         of_replay[match.events[known]] = replay.launch
         key = (at, captured.events[0])
@@ -119,8 +121,10 @@ def _notes(
     different = Counter(difference.text for _, difference in differences if difference.place >= 0)
     first = {difference.text: replay for replay, difference in reversed(differences)}
     for text, number in different.most_common(_MOST_NOTES):
-        replayed = f"{counted(number, 'replay')} (first: {_place(ran, first[text])}) without a captured graph"
-        yield f"Unmodeled: {replayed}. First difference: {text}."
+        yield (
+            f"Unmodeled: {counted(number, 'replay')} (first: {_place(ran, first[text])}) without a captured "
+            f"graph. First difference: {text}."
+        )
     missing = sum(match.missing > 0 for _, match in matches)
     if missing:
         yield (
@@ -129,9 +133,10 @@ def _notes(
         )
     larger = sum(match.larger for _, match in matches)
     if larger:
-        fits = f"Captured graphs of several batch sizes fit {counted(larger, 'replay')}"
-        why = "data parallelism may have replayed a larger one"
-        yield f"{fits}; the smallest that holds the tokens of the step is used, although {why}."
+        yield (
+            f"Captured graphs of several batch sizes fit {counted(larger, 'replay')}; the smallest that "
+            "holds the tokens of the step is used, although data parallelism may have replayed a larger one."
+        )
     added = sum(int((match.launches < 0).sum()) for _, match in matches)
     if added:
         yield f"Copies and fills of the replays that are not in the capture: {added:,}."
@@ -161,8 +166,10 @@ class EagerCalls:
 
     def __init__(self, one: CountedTrace) -> None:
         launch = one.calls.launch
-        trace, host, device = one.trace, one.trace.host, one.trace.device
-        eager = np.flatnonzero((launch >= 0) & (~is_graph_launch(trace)[launch] if len(host) else False))
+        trace = one.trace
+        host = one.trace.host
+        device = one.trace.device
+        eager = np.flatnonzero(np.append(~is_graph_launch(trace), False)[launch])
         order = np.lexsort((device.start_ns[eager], host.start_ns[launch[eager]], host.thread[launch[eager]]))
         self._launch = launch[eager[order]]
         copies = of_kinds(device.kind, (MEMCPY, MEMSET))
@@ -172,9 +179,9 @@ class EagerCalls:
         self._complete = copies | (device.shape >= 0)
         self._eager = self._code[eager[order]]
         owner = one.ownership.owner[self._launch]
-        self._variant = np.where(owner >= 0, one.counts.of_event[owner], -1) if len(host) else owner
+        self._variant = np.append(one.counts.of_event, -1)[owner]
         launches = np.bincount(owner[owner >= 0], minlength=len(host))
-        self._alone = np.where(owner >= 0, launches[owner] == 1, False) if len(host) else owner
+        self._alone = np.append(launches == 1, False)[owner]
         named = np.array([_VECTORIZED in name for name in trace.names] or [False], bool)
         blocks = np.array([*(x * y * z for (x, y, z), _ in trace.launch_shapes), 0], np.int64)
         self._sized: Mask = named[device.name] & (blocks[device.shape] >= _LEAST_BLOCKS)

@@ -24,7 +24,7 @@ from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import step_number
 from rooflines.roofline.count.counts import Counts
 from rooflines.roofline.own.ownership import Ownership
-from rooflines.roofline.own.rows import DividedTime, Pieces, TimeRow, calls_by_step, longest_by_group
+from rooflines.roofline.own.rows import DividedTime, Pieces, TimeRow, by_step, longest_by_group
 from rooflines.roofline.uncertainty import Floats
 
 # With fewer steps a quartile says no more than the mean.
@@ -46,7 +46,8 @@ def attribute_host(
 
     ``quiet`` has an entry for each step: whether its times count where others were disturbed.
     """
-    host, owner = calls.trace.host, ownership.owner
+    host = calls.trace.host
+    owner = ownership.owner
     # The end of the part of the window that contains or precedes each event.
     until = window[np.maximum(step_number(host.start_ns, window), 0), 1] if len(window) else host.start_ns
     duration = np.minimum(calls.end_ns, until) - host.start_ns
@@ -68,10 +69,10 @@ def attribute_host(
     events = np.concatenate((owner[owned], saved, passed_through))
     time = np.concatenate((duration[owned], duration[saved], own[passed_through]))
     np.subtract.at(time, np.searchsorted(owned, saved, side="right") - 1, duration[saved])
-    order = np.argsort(np.concatenate((owned, saved, passed_through)), kind="stable")
-    lasting = np.concatenate((owned, saved, passed_through))[
-        order
-    ]  # a wrapper's time is that of the operator in it
+    # A wrapper's time is that of the operator in it.
+    timed = np.concatenate((owned, saved, passed_through))
+    order = np.argsort(timed, kind="stable")
+    lasting = timed[order]
     which, starts, ends = exclusive(
         host.thread[lasting], host.start_ns[lasting], host.start_ns[lasting] + duration[lasting]
     )
@@ -79,26 +80,29 @@ def attribute_host(
     time = np.rint(time * part).astype(np.int64)
     keys, group = distinct_rows(counts.of_event[events], calls.module[events], calls.phase[events])
     steady = time.astype(np.float64)
+    began = step[events]
     if len(quiet) >= FEWEST_STEPS and not calls.batches:
-        site = call_sites(group, step[events], host.start_ns[events])
-        steady = steady_times(site, time, quiet[np.maximum(step[events], 0)])
+        site = call_sites(group, began, host.start_ns[events])
+        steady = steady_times(site, time, quiet[np.maximum(began, 0)])
     rows: list[TimeRow] = []
     gaps: list[TimeRow] = []
     row_of_key = np.empty(len(keys), np.int64)
-    times = np.zeros((len(keys), max(len(quiet), 1)), np.int64)
-    np.add.at(times, (group, np.maximum(step[events], 0)), time)
-    totals = np.bincount(group, weights=steady, minlength=len(keys))
-    numbers = np.bincount(group, minlength=len(keys))
-    began = calls_by_step(group, len(keys), step[events], len(quiet))
-    longest = longest_by_group(group, len(keys), host.start_ns[events], duration[events], step[events])
-    shares = np.divide(
-        np.bincount(group, shared * time, len(keys)), np.maximum(np.bincount(group, time, len(keys)), 1)
-    ).tolist()
+    groups = len(keys)
+    shares = np.bincount(group, shared * time, groups) / np.maximum(np.bincount(group, time, groups), 1)
     columns = zip(
-        keys.tolist(), times.tolist(), totals.tolist(), numbers.tolist(), began, longest, shares, strict=True
+        keys.tolist(),
+        by_step(group, groups, began, len(quiet), lambda of, number: np.bincount(of, time, number)),
+        np.bincount(group, steady, groups).tolist(),
+        np.bincount(group, minlength=groups).tolist(),
+        by_step(group, groups, began, len(quiet)),
+        longest_by_group(group, groups, host.start_ns[events], duration[events], began),
+        shares.tolist(),
+        strict=True,
     )
-    for place, ((variant, module, phase), each, total, number, step_calls, most, share) in enumerate(columns):
-        call, step_ns = counts.variants[variant], tuple(each) if len(quiet) > 1 else ()
+    for place, ((variant, module, phase), step_ns, total, number, step_calls, most, share) in enumerate(
+        columns
+    ):
+        call = counts.variants[variant]
         found, row_of_key[place] = (
             (gaps, -2 - len(gaps)) if call.count.kind == "unknown" else (rows, len(rows))
         )
@@ -121,7 +125,9 @@ def attribute_host(
     weight = np.divide(steady, time, out=np.zeros_like(steady), where=time > 0)
     counted = np.concatenate((owned, passed_through))
     busy = intervals.union(host.start_ns[counted], host.start_ns[counted] + duration[counted])
-    events, row, weight = events[order], row[order], weight[order]
+    events = events[order]
+    row = row[order]
+    weight = weight[order]
     call = np.where(row >= 0, events, -1)
     return DividedTime(
         tuple(rows),
@@ -140,7 +146,8 @@ def _parts(event: Int64s, start: Int64s, end: Int64s, events: int) -> tuple[Floa
     sums = np.zeros((2, len(edges)))
     np.cumsum(np.divide(lasting, running, out=np.zeros_like(lasting), where=running > 0), out=sums[0, 1:])
     np.cumsum(lasting * (running > 1), out=sums[1, 1:])
-    first, last = place[: len(start)], place[len(start) :]
+    first = place[: len(start)]
+    last = place[len(start) :]
     whole = np.maximum(np.bincount(event, end - start, events), 1)
     part, overlapped = (np.bincount(event, each[last] - each[first], events) / whole for each in sums)
     return np.where(overlapped > 0, part, 1.0), overlapped
@@ -170,7 +177,8 @@ def steady_times(site: Int64s, time_ns: npt.NDArray[np.generic], quiet: Mask) ->
     """
     sites = int(site.max(initial=-1)) + 1
     counted = quiet | (np.bincount(site, weights=quiet, minlength=sites) < FEWEST_STEPS)[site]
-    of, times = site[counted], time_ns[counted].astype(np.float64)
+    of = site[counted]
+    times = time_ns[counted].astype(np.float64)
     times = times[np.lexsort((times, of))]
     number = np.bincount(of, minlength=sites)
     place = _QUARTILE * (number - 1)

@@ -22,6 +22,7 @@ from rooflines.profiler.tree.tree import BACKWARD, Calls, Module
 from rooflines.profiler.tree.windows import at_launch
 from rooflines.roofline.count.counts import Counts, OfCounts, Variant
 from rooflines.roofline.own.ownership import Ownership
+from rooflines.roofline.own.rows import unset
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,18 @@ class CountedTrace(OfCounts):
     ) -> CountedTrace:
         """The trace with the graphs that were captured in it; ``tokens`` is the batch of graphs without a
         mark."""
-        graphs = captured_graphs(counts.calls)
-        sized = (graph if graph.tokens is not None else replace(graph, tokens=tokens) for graph in graphs)
+        sized = (
+            graph if graph.tokens is not None else replace(graph, tokens=tokens)
+            for graph in captured_graphs(counts.calls)
+        )
         return cls(counts, ownership, tuple(sized), name)
 
 
 T = TypeVar("T")
 # The event behind a replayed kernel is an eager launch: in a run of the whole graph, or of the same kernel
 # anywhere.
-FROM_RUN, FROM_KERNEL = 1, 2
+FROM_RUN = 1
+FROM_KERNEL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +85,16 @@ class Origins:
     variants: tuple[Variant, ...]
     silent: Mask
 
-    def at(self, column: npt.NDArray[Any], otherwise: int = -1) -> npt.NDArray[Any]:
-        """``column`` at the host event behind each device event, ``otherwise`` where that is not known."""
-        return (
-            np.where(self.event >= 0, column[self.event], otherwise)
-            if len(column)
-            else np.full(len(self.event), otherwise)
-        )
+    def at(self, column: Int64s) -> Int64s:
+        """``column`` at the host event behind each device event, -1 where that is not known."""
+        return np.append(column, -1)[self.event]
+
+    def noted(self, events: Int64s, module: Int64s, phase: Int64s) -> tuple[Int64s, Int64s]:
+        """The ``module`` and the ``phase`` of device ``events``, those that an annotation gives in their
+        place."""
+        scope = self.scope[events]
+        scope_phase = self.scope_phase[events]
+        return np.where(scope >= 0, scope, module), np.where(scope_phase >= 0, scope_phase, phase)
 
 
 def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], list[Int64s]]:
@@ -104,7 +111,8 @@ def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], l
     before = [0]
     for one in traces:
         start = before[-1]
-        owner, operator = one.ownership.owner, one.calls.operator
+        owner = one.ownership.owner
+        operator = one.calls.operator
         placed.append(modules.of(one.calls.modules))
         # A launch that was counted as a call of its kernel stands for itself.
         itself = (one.counts.of_event >= 0) & (one.trace.host.kind == RUNTIME)
@@ -123,7 +131,7 @@ def joined(traces: Sequence[CountedTrace]) -> tuple[Origins, Calls, list[int], l
     name, owner, operator, placed_at, phase, variant = (
         np.concatenate(parts).astype(np.int64) for parts in zip(*columns, strict=True)
     )
-    none = np.full(len(launch), -1, np.int64)
+    none = unset(len(launch))
     origins = Origins(
         launch,
         none,
@@ -200,7 +208,8 @@ def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, 
     module of a replayed kernel if no capture has it. It lies in the module around the launch of the graph,
     which keeps the time of everything below it. ``inside`` says which host events are in the window.
     """
-    trace, launch = calls.trace, calls.launch
+    trace = calls.trace
+    launch = calls.launch
     captured = (origins.replay >= 0) & (origins.inferred != FROM_KERNEL) & (origins.at(origins.module) >= 0)
     events = np.flatnonzero((trace.device.scope >= 0) & ~captured)
     if not len(events):
@@ -211,7 +220,8 @@ def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, 
     places, group = distinct_rows(around, trace.device.scope[events])
     found = []
     for module, scope in places.tolist():
-        outer, path = modules[module].path if module >= 0 else "", trace.scopes[scope].path
+        outer = modules[module].path if module >= 0 else ""
+        path = trace.scopes[scope].path
         if (
             outer and path != outer and not path.startswith(f"{outer}.")
         ):  # it may have the path of the module around it already
@@ -220,7 +230,8 @@ def with_scopes(origins: Origins, calls: Calls, inside: Mask) -> tuple[Origins, 
             numbers[path] = len(modules)
             modules.append(Module(path, "range"))
         found.append(numbers[path])
-    scope, phase = origins.scope.copy(), origins.scope_phase.copy()
+    scope = origins.scope.copy()
+    phase = origins.scope_phase.copy()
     scope[events] = np.array(found, np.int64)[group]
     backward = np.array([one.is_backward for one in trace.scopes], bool)[trace.device.scope[events]]
     phase[events[backward]] = BACKWARD

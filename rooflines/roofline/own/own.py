@@ -33,7 +33,7 @@ from rooflines.profiler.tree.windows import inside as in_windows
 from rooflines.roofline.count.cached_kernels import missing_kernels
 from rooflines.roofline.count.count import count as count_calls
 from rooflines.roofline.count.counts import Counts, Known, OfCounts
-from rooflines.roofline.own.device import InWindows, attribute_device
+from rooflines.roofline.own.device import InWindows, attribute_device, busy_ns
 from rooflines.roofline.own.graphs import find_origins
 from rooflines.roofline.own.host import FEWEST_STEPS, attribute_host
 from rooflines.roofline.own.origins import FROM_KERNEL, CountedTrace, with_scopes
@@ -75,15 +75,15 @@ class Attribution(OfCounts):
     orphans: int
     graphs_ns: int
     matched_ns: int
-    earlier_ns: int = 0
-    notes: tuple[str, ...] = ()
+    earlier_ns: int
+    notes: tuple[str, ...]
+    quiet: Mask
+    overlap_ns: float
+    ranges_ns: float
+    overhead: Intervals
+    lost: Lost
     factor: float = 1.0
     factors: Mapping[str, float] = field(default_factory=dict)
-    quiet: Mask = field(default_factory=lambda: np.zeros(0, bool))
-    overlap_ns: float = 0
-    ranges_ns: float = 0.0
-    overhead: Intervals = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    lost: Lost = field(default_factory=Lost)
 
     @property
     def per(self) -> int:
@@ -146,27 +146,32 @@ def own(counts: Counts) -> Attribution:
 
     Raises TraceError for captures of other graphs.
     """
-    calls, known = counts.calls, counts.known
-    trace, launch = calls.trace, calls.launch
+    calls = counts.calls
+    known = counts.known
+    trace = calls.trace
+    launch = calls.launch
     ownership = find_owners(calls, counts)
     steps = step_window(calls)
-    window = whole_window(calls) if steps is None else steps
-    inside = np.ones(len(trace.host), bool) if steps is None else in_windows(trace.host.start_ns, steps)
-    count = 0 if steps is None else len(calls.steps)
-    windows = window if steps is None else calls.steps
+    if steps is None:
+        window = windows = whole_window(calls)
+        inside = np.ones(len(trace.host), bool)
+        count = 0
+    else:
+        window = steps
+        windows = calls.steps
+        inside = in_windows(trace.host.start_ns, steps)
+        count = len(windows)
     if known.captures and not len(trace.device):
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
-    several = (
-        "Correlation ids with several launches, of which the times told which launched what: "
-        f"{calls.shared_ids:,}."
-    )
-    notes = (*calls.notes, *((several,) if calls.shared_ids else ()), *missing_kernels(counts))
-    kept, phase, overhead, earlier_ns = (
-        np.zeros(0, bool),
-        np.zeros(0, np.int64),
-        np.empty((0, 2), np.int64),
-        0,
-    )
+    notes = calls.notes
+    if calls.shared_ids:
+        several = "Correlation ids with several launches, of which the times told which launched what"
+        notes += (f"{several}: {calls.shared_ids:,}.",)
+    notes += (*missing_kernels(counts),)
+    kept = np.zeros(0, bool)
+    phase = np.zeros(0, np.int64)
+    overhead = np.empty((0, 2), np.int64)
+    earlier_ns = 0
     lost = Lost()
     if len(trace.device):
         captures = [_counted(capture, known) for capture in known.captures]
@@ -197,9 +202,7 @@ def own(counts: Counts) -> Attribution:
         divided = attribute_device(
             calls, origins, inside, InWindows(window, belongs, step, count), lost.launches
         )
-        earlier_ns = intervals.length(
-            intervals.union(trace.device.start_ns[before], trace.device.end_ns[before])
-        )
+        earlier_ns = busy_ns(trace, before)
         notes += (*about_graphs, *_left_out(trace, before, earlier_ns, window))
     else:
         step = step_number(trace.host.start_ns, calls.steps[:count])

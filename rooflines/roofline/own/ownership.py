@@ -11,7 +11,7 @@ time that it spends itself, as dispatch overhead or as unmodeled time.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,12 +20,12 @@ from rooflines.profiler.read.records import OPERATOR, Int64s
 from rooflines.profiler.tree.tree import Calls
 from rooflines.roofline.count.counts import Counts
 from rooflines.roofline.count.dispatchers import enclosed
+from rooflines.roofline.own.rows import unset
 
 _IN_PLACE = re.compile(r"(?<!_)_$|^_$")
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
+class Ownership(NamedTuple):
     """``owner`` is the operator call that owns each host event (-1: none). ``outermost`` are the events that
     are owned and lie in no owned one: the owners, or the wrappers around them. ``saved`` are owners inside of
     others, whose time is not that of those."""
@@ -38,7 +38,8 @@ class Ownership:
 def find_owners(calls: Calls, counts: Counts) -> Ownership:
     """Find the owner of each host event."""
     after = calls.after
-    owning, working = counts.of_kind("counted"), counts.working
+    owning = counts.of_kind("counted")
+    working = counts.working
     free = ~covered(owning, after)
     owning &= free
 
@@ -56,8 +57,9 @@ def find_owners(calls: Calls, counts: Counts) -> Ownership:
     whose = outermost.copy()
     wrappers = wrapping[outermost]
     whose[wrappers] = workers[np.searchsorted(workers, outermost[wrappers])]
-    owner = np.full(len(after), -1, np.int64)
-    starts, lengths = outermost, after[outermost] - outermost
+    owner = unset(len(after))
+    starts = outermost
+    lengths = after[outermost] - outermost
     # Every event from an outermost one up to the end of what it encloses.
     events = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
     owner[events] = np.repeat(whose, lengths)
@@ -74,7 +76,8 @@ def _saved(calls: Calls, owner: Int64s) -> Int64s:
     They come first inside the owner's event and are not part of its work: a dispatch mode sees a separate
     call.
     """
-    host, signatures = calls.trace.host, calls.trace.signatures
+    host = calls.trace.host
+    signatures = calls.trace.signatures
     clones = np.flatnonzero(calls.trace.named("aten::clone".__eq__, OPERATOR))
     clones = clones[(calls.parent[clones] == clones - 1) & (clones > 0)]
     clones = clones[owner[clones - 1] == clones - 1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,7 @@ _MOST_LOST = 0.05
 _MOST_SHARED = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedKernel:
+class LaunchedKernel(NamedTuple):
     """Device work of an operator by name: calls and nanoseconds, each event's duration, and its streams.
 
     ``shape`` is the grid and the block where all of its launches have the same one, and so are ``registers``
@@ -132,13 +132,12 @@ class TimeRow:
             self,
             time_ns=self.time_ns * factor,
             step_ns=tuple(time_ns * factor for time_ns in self.step_ns),
-            kernels=tuple(replace(kernel, time_ns=kernel.time_ns * factor) for kernel in self.kernels),
+            kernels=tuple(kernel._replace(time_ns=kernel.time_ns * factor) for kernel in self.kernels),
             exposed_ns=None if self.exposed_ns is None else self.exposed_ns * factor,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(NamedTuple):
     """The busy time of the window in pieces: which event ran from when to when, and the index of its row (-2
     - the index of a gap).
 
@@ -169,12 +168,26 @@ class DividedTime(NamedTuple):
     matched_ns: int = 0
 
 
-def calls_by_step(group: Int64s, groups: int, step: Int64s, steps: int) -> list[tuple[int, ...]]:
-    """How many calls of each group began in each step; empty with fewer than two steps."""
+def unset(number: int) -> Int64s:
+    """A column of places of which none is known yet (-1)."""
+    return np.full(number, -1, np.int64)
+
+
+def by_step(
+    group: Int64s,
+    groups: int,
+    step: Int64s,
+    steps: int,
+    sums: Callable[[Int64s, int], npt.NDArray[Any]] = lambda group, groups: np.bincount(
+        group, minlength=groups
+    ),
+) -> list[tuple[int, ...]]:
+    """The ``sums`` by group of each step, by default how many calls began in it; empty with fewer than two
+    steps."""
     if steps < 2:
         return [()] * groups
-    numbers = np.bincount(group * steps + np.maximum(step, 0), minlength=groups * steps)
-    return [tuple(each) for each in numbers.reshape(groups, steps).tolist()]
+    found = sums(group * steps + np.maximum(step, 0), groups * steps)
+    return [tuple(each) for each in found.reshape(groups, steps).tolist()]
 
 
 def longest_by_group(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Bound, OperatorRow
 from rooflines.roofline.count.formulas import Work
-from rooflines.roofline.judge.bounds import place_on_roofline
+from rooflines.roofline.judge.bounds import Placement, place_on_roofline
 from rooflines.serial import read_json
+
+if TYPE_CHECKING:
+    from rooflines.roofline.predict.forecast import Operator
 
 _PUBLIC = Path(__file__).with_name("public_calls.json")
 
@@ -31,6 +34,20 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     lower_bound_s: float
     bound: Bound
+
+    @classmethod
+    def of(cls, row: OperatorRow | Operator, work: Work, placed: Placement) -> Call:
+        """A call of ``row``, with its ``work`` as it is ``placed``."""
+        return Call(
+            name=row.name,
+            category=row.category,
+            precision=row.precision,
+            engine=placed.engine,
+            flops=work.flops,
+            bytes=work.bytes,
+            lower_bound_s=placed.lower_bound_s,
+            bound=placed.bound,
+        )
 
 
 class MeasuredCall(Call, frozen=True, kw_only=True, array_like=True):
@@ -70,7 +87,8 @@ def public_calls() -> tuple[MeasuredCall, ...]:
 def host_time(analysis: Analysis) -> HostTime | None:
     """Return the time of the host in ``analysis``; None where its step is not known, stacks were recorded,
     which slow the host down, or a device kept it waiting for all of the step."""
-    division, calls = analysis.division, sum(row.calls for row in analysis.rows)
+    division = analysis.division
+    calls = sum(row.calls for row in analysis.rows)
     if (
         division is None
         or not division.host_s
@@ -95,17 +113,26 @@ def measured_calls(
     collectives and operators without work are left out.
     """
     device = analysis.environment.device_name or ""
-    roofs = ceilings or Ceilings(device=device, kind="", ceilings=analysis.ceilings)
-    roofs = msgspec.structs.replace(
-        roofs, ceilings=tuple(roof for roof in roofs.ceilings if roof.source.kind != "trace")
-    )
+    roofs = ceilings or analysis.roofs
+    roofs = replace(roofs, ceilings=tuple(roof for roof in roofs.ceilings if roof.source.kind != "trace"))
     merged: dict[Call, tuple[float, float]] = {}
-    for row, call in _placed(analysis, roofs):
+    for row in analysis.operators:
+        if row.time_s <= 0 or not row.lower_bound_s or row.bound == "transfer":
+            continue
+        matrix, other, size = (
+            round(figure / row.calls)
+            for figure in (row.matrix_flops, row.flops - row.matrix_flops, row.bytes)
+        )
+        work = Work(matrix_flops=matrix, other_flops=other, bytes_read=size, precision=row.precision)
+        placed = place_on_roofline(work, roofs)
+        if placed is None:
+            continue
+        call = Call.of(row, work, placed)
         time_s, calls = merged.get(call, (0.0, 0.0))
         merged[call] = time_s + row.time_s, calls + row.calls
     return tuple(
         MeasuredCall(
-            **msgspec.structs.asdict(call),
+            **asdict(call),
             run=run,
             device=sheet_name(device),
             calls=calls,
@@ -120,29 +147,3 @@ def sheet_name(device: str) -> str:
     ``device``."""
     names = {match.sheet.name for match in matching(device)}
     return names.pop() if len(names) == 1 else device
-
-
-def _placed(analysis: Analysis, roofs: Ceilings) -> Iterator[tuple[OperatorRow, Call]]:
-    for row in analysis.operators:
-        if row.time_s <= 0 or not row.lower_bound_s or row.bound == "transfer":
-            continue
-        matrix, other, size = (
-            round(figure / row.calls)
-            for figure in (row.matrix_flops, row.flops - row.matrix_flops, row.bytes)
-        )
-        work = Work(matrix_flops=matrix, other_flops=other, bytes_read=size, precision=row.precision)
-        placed = place_on_roofline(work, roofs)
-        if placed is not None:
-            yield (
-                row,
-                Call(
-                    name=row.name,
-                    category=row.category,
-                    precision=row.precision,
-                    engine=placed.engine,
-                    flops=work.flops,
-                    bytes=size,
-                    lower_bound_s=placed.lower_bound_s,
-                    bound=placed.bound,
-                ),
-            )

@@ -12,7 +12,7 @@ import msgspec
 
 from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.options import OptionValue
-from rooflines.roofline.analysis import Analysis, OperatorRow
+from rooflines.roofline.analysis import Analysis, Key, OperatorRow
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.judge.bounds import memory_seconds, place_on_roofline
 from rooflines.roofline.judge.shapes import tensor_bytes, tensors
@@ -43,7 +43,7 @@ class Gain(NamedTuple):
 
     speedup: float
     reason: str
-    of: Mapping[int | str, float] = {}
+    of: Mapping[Key, float] = {}
 
 
 class PageCosts(NamedTuple):
@@ -93,10 +93,9 @@ class PredictedStep:
     ) -> None:
         self.analysis = analysis
         self.on_device = analysis.on_device
-        self.ceilings = Ceilings(device="", kind="", ceilings=analysis.ceilings)
+        self.ceilings = analysis.roofs
         found = analysis.input
-        timed_s = analysis.steps.median_s if analysis.steps is not None else 0.0
-        self.whole_s = timed_s if whole_s is None else whole_s
+        self.whole_s = analysis.timed_s if whole_s is None else whole_s
         self.wait_s = min(self.whole_s, found.delay_s or 0.0) if found is not None else 0.0
         self.compute_s = self.whole_s - self.wait_s
         self.rows = analysis.operators
@@ -141,7 +140,7 @@ class PredictedStep:
         """The speedup if a step took ``saved_s`` less."""
         return self.speedup(max(self.compute_s - saved_s, 0.01 * self.compute_s))
 
-    def without(self, of: Mapping[int | str, float], reason: str) -> Gain:
+    def without(self, of: Mapping[Key, float], reason: str) -> Gain:
         """The gain of a change by which these seconds go."""
         return Gain(self.saved(sum(of.values())), reason, of)
 
@@ -167,7 +166,8 @@ def new_time_s(
 
     That is its time multiplied by the ratio of the two lower bounds; its time where no ceiling bounds it.
     """
-    bounds_s, calls = [], row.calls or 1
+    bounds_s = []
+    calls = row.calls or 1
     for times, moved, kind in ((1.0, row.bytes, row.precision), (flops, size, precision or row.precision)):
         figures = (row.matrix_flops * times, (row.flops - row.matrix_flops) * times, moved)
         matrix, other, read = (round(figure / calls) for figure in figures)
@@ -179,7 +179,8 @@ def new_time_s(
 
 def weight_bytes(row: OperatorRow) -> float:
     """Return the bytes of the weights of all calls of ``row``; 0 where it has none."""
-    sizes, place = tensors(row), _WEIGHT.get(row.name, 1)
+    sizes = tensors(row)
+    place = _WEIGHT.get(row.name, 1)
     return (
         min(row.bytes, tensor_bytes(sizes[place], row.precision) * row.calls)
         if row.matrix_flops and len(sizes) > place
@@ -198,7 +199,8 @@ def parameter_bytes(analysis: Analysis) -> float:
 
 def threads_changed(change: Change, step: PredictedStep) -> Gain | None:
     """Amdahl's law, with the serial share of the step; a thread beyond the cores gains nothing."""
-    found, then_s = _shared_by_threads(step), computing_s(step, int(change.options["threads"]))
+    found = _shared_by_threads(step)
+    then_s = computing_s(step, int(change.options["threads"]))
     if found is None or then_s is None:
         return None
     busy, serial, threads = found
@@ -228,7 +230,8 @@ def _shared_by_threads(step: PredictedStep) -> tuple[float, float, int] | None:
 
     Loading without workers keeps one processor busy, other waits none.
     """
-    loading, environment = step.analysis.input, step.analysis.environment
+    loading = step.analysis.input
+    environment = step.analysis.environment
     threads = min(environment.threads or 0, environment.cpu_cores or 0)
     if step.on_device or step.busy_cores is None or step.compute_s <= 0 or threads < 2:
         return None
@@ -245,13 +248,13 @@ def workers(change: Change, step: PredictedStep) -> Gain | None:
     workers need more processors than there are: threads that wait for one that has none lose more than its
     share.
     """
-    found, cores, load_s = step.analysis.input, step.analysis.environment.cpu_threads, _load_s(step)
+    found = step.analysis.input
+    cores = step.analysis.environment.cpu_threads
+    load_s = _load_s(step)
     if found is None or found.workers is None or not cores or step.busy_cores is None or not load_s:
         return None
-    then, threads = (
-        int(change.options["data_workers"]),
-        change.options.get("threads", step.analysis.environment.threads),
-    )
+    then = int(change.options["data_workers"])
+    threads = change.options.get("threads", step.analysis.environment.threads)
     own_s = computing_s(step, int(threads)) if threads and not step.on_device else step.compute_s
     if own_s is None:
         return None
@@ -276,8 +279,11 @@ def best_split(step: PredictedStep) -> tuple[int, int | None]:
     The threads are None where they need not change: on a device, and where there are enough processors for
     all.
     """
-    found, environment, load_s = step.analysis.input, step.analysis.environment, _load_s(step) or step.wait_s
-    cores, now = environment.cpu_threads or 1, (found.workers if found is not None else 0) or 0
+    found = step.analysis.input
+    environment = step.analysis.environment
+    load_s = _load_s(step) or step.wait_s
+    cores = environment.cpu_threads or 1
+    now = (found.workers if found is not None else 0) or 0
     needed = max(now + 1, math.ceil(load_s / step.compute_s)) if step.compute_s > 0 else now + 1
     if step.on_device or not environment.threads or environment.threads + needed <= cores or cores < 2:
         return min(cores, needed), None
@@ -295,7 +301,8 @@ def _load_s(step: PredictedStep) -> float | None:
 
 def pinned(change: Change, step: PredictedStep) -> Gain | None:
     """Copies to the device at the rate of pinned memory."""
-    division, roofs = step.analysis.division, reversed(step.analysis.ceilings)
+    division = step.analysis.division
+    roofs = reversed(step.analysis.ceilings)
     rates = {
         roof.variant: roof.value for roof in roofs if roof.kind == "link" and roof.name.startswith("H2D")
     }
@@ -320,7 +327,7 @@ def channels_last(change: Change, step: PredictedStep) -> Gain | None:
     """The conversions of activations around convolutions: kernels of their own on a GPU, inside the operator
     on a CPU."""
     how = "the kernels that convert them" if step.on_device else _REORDERING
-    of: dict[int | str, float] = {
+    of: dict[Key, float] = {
         place: conversion_s(row) if step.on_device else reorders(row, step).activations_s
         for place, row in enumerate(step.rows)
     }
@@ -380,7 +387,8 @@ def lower_precision(change: Change, step: PredictedStep) -> Gain | None:
         return None
     share = products_s / sum(row.time_s for row in step.rows)
     # Parameters are cast forward and, in training, their gradients backward.
-    memory, passes = step.ceilings.outermost_memory(), 2 if step.analysis.workload.mode == "training" else 1
+    memory = step.ceilings.outermost_memory()
+    passes = 2 if step.analysis.workload.mode == "training" else 1
     cast_s = (
         passes * _CAST * parameter_bytes(step.analysis) / memory.value
         if memory is not None and precision != low
@@ -418,17 +426,20 @@ def _kept(row: OperatorRow, step: PredictedStep) -> bool:
 def allocator(change: Change, step: PredictedStep) -> Gain | None:
     """The page faults of a step at the measured cost of one, divided among the busy threads; huge pages leave
     a part of it."""
-    faults, costs = step.analysis.page_faults, step.costs
+    faults = step.analysis.page_faults
+    costs = step.costs
     if faults is None or costs is None or change.environment.keys() == {"PYTORCH_CUDA_ALLOC_CONF"}:
         return None
-    left_s, kept = 0.0, ""
+    left_s = 0.0
+    kept = ""
     if HUGE_PAGES in change.environment:
         if costs.in_huge_page_s is None:
             return None
-        left_s, kept = costs.in_huge_page_s, f"; in huge pages it is {seconds(costs.in_huge_page_s)}"
+        left_s = costs.in_huge_page_s
+        kept = f"; in huge pages it is {seconds(costs.in_huge_page_s)}"
     busy = max(1.0, step.busy_cores or 1.0)
     return Gain(
-        step.speedup(max(step.compute_s - step.faults_s(left_s), 0.01 * step.compute_s)),
+        step.saved(step.faults_s(left_s)),
         (
             f"a step takes {faults.timed:,.0f} pages from the system; one costs "
             f"{seconds(costs.page_s)} here{kept}"
@@ -461,7 +472,8 @@ def _grown_s(row: OperatorRow, step: PredictedStep, times: float) -> float:
         return row.time_s
     if row.lower_bound_s is None:
         return row.time_s * times
-    weights, fixed_s = weight_bytes(row), reorders(row, step).weights_s
+    weights = weight_bytes(row)
+    fixed_s = reorders(row, step).weights_s
     then_s = new_time_s(row, step.ceilings, times * (row.bytes - weights) + weights, flops=times)
     return fixed_s + (then_s - fixed_s * then_s / row.time_s if row.time_s else 0.0)
 
@@ -472,7 +484,8 @@ def compiled(change: Change, step: PredictedStep) -> Gain | None:
     fusable = any(row.category in FUSABLE and row.bytes and tensors(row) for row in step.rows)
     if step.analysis.compiled or not fusable:
         return None
-    of, calls = defaultdict[int | str, float](float), 0.0
+    of = defaultdict[Key, float](float)
+    calls = 0.0
     place = {id(row): place for place, row in enumerate(step.rows)}
     for chain in chains(step.rows, training=step.analysis.workload.mode == "training"):
         calls += chain.fused
@@ -480,7 +493,8 @@ def compiled(change: Change, step: PredictedStep) -> Gain | None:
             # What is inefficient on a processor is limited by something else than its traffic.
             if step.on_device or row.bound in ("memory", "latency"):
                 of[place[id(row)]] += row.time_s * chain.inside_bytes / chain.bytes
-    traffic_s, host_s = sum(of.values()), step.host_s(calls)
+    traffic_s = sum(of.values())
+    host_s = step.host_s(calls)
     # On a CPU, inductor runs convolutions in channels-last layout.
     for at, row in enumerate(step.rows):
         of[at] += reorders(row, step).activations_s
@@ -500,9 +514,7 @@ def graphed(change: Change, step: PredictedStep) -> Gain | None:
     """The time in which the device waits for launches."""
     if not step.on_device:
         return None
-    waits: dict[int | str, float] = {
-        cause: step.analysis.idle_s(cause) for cause in ("host_bound", "kernel_wait")
-    }
+    waits: dict[Key, float] = {cause: step.analysis.idle_s(cause) for cause in ("host_bound", "kernel_wait")}
     waited = seconds(sum(waits.values()))
     return step.without(
         waits, f"the device waits {waited} a step for the host and its launches, which one graph replaces"
@@ -513,7 +525,8 @@ def fused_optimizer(change: Change, step: PredictedStep) -> Gain | None:
     """One pass over parameters, gradients and state at the rate of memory instead of a loop over the
     parameters."""
     kind = str(change.options["optimizer"]).partition(",")[0]
-    memory, size = step.ceilings.outermost_memory(), parameter_bytes(step.analysis)
+    memory = step.ceilings.outermost_memory()
+    size = parameter_bytes(step.analysis)
     looped = {place: row for place, row in enumerate(step.rows) if in_loop(row) and _takes_time(row)}
     if memory is None or not size or not looped or kind not in _TENSORS:
         return None

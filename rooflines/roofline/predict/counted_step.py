@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
+from msgspec import structs
 
 from rooflines.arguments import arg
 from rooflines.errors import UsageError
@@ -110,16 +110,15 @@ def count_module(module: torch.nn.Module, inputs: Any, mode: str) -> CountedStep
 def _in_tf32(count: Count) -> Count:
     """``count`` with products in fp32 as TF32."""
     rows = (
-        msgspec.structs.replace(row, precision="tf32")
-        if row.matrix_flops and row.precision == "fp32"
-        else row
+        structs.replace(row, precision="tf32") if row.matrix_flops and row.precision == "fp32" else row
         for row in count.operators
     )
-    return msgspec.structs.replace(count, operators=tuple(rows))
+    return structs.replace(count, operators=tuple(rows))
 
 
 def _of_count(workload: Workload, count: Count, length: int | None) -> CountedStep:
-    batch, memory = workload.batch_size or 1, count.memory
+    batch = workload.batch_size or 1
+    memory = count.memory
     tokens = batch * length if length is not None else None
     every = {name: folded(count, name) for name in ("forward", "backward", "optimizer")}
     operators = {name: found for name, found in every.items() if found}
@@ -135,7 +134,8 @@ def _of_count(workload: Workload, count: Count, length: int | None) -> CountedSt
         memory=_need(memory) if memory is not None else None,
     )
     growth = _growth(memory, batch) if memory is not None else None
-    unit, notes = "tokens" if length is not None else workload.unit, (count.note,) if count.note else ()
+    unit = "tokens" if length is not None else workload.unit
+    notes = (count.note,) if count.note else ()
     return CountedStep(workload, step, unit, operators, growth, _unknown(count), notes)
 
 
@@ -149,8 +149,8 @@ def _of_generation(name: str, options: PointOptions, tf32: bool) -> CountedStep:
     if options.quantize != "none":
         found = with_fewer_bits(found, options.quantize)
     if tf32:
-        phases = tuple(msgspec.structs.replace(one, count=_in_tf32(one.count)) for one in found.phases)
-        found = msgspec.structs.replace(found, phases=phases)
+        phases = tuple(structs.replace(one, count=_in_tf32(one.count)) for one in found.phases)
+        found = structs.replace(found, phases=phases)
     operators: dict[str, tuple[Operator, ...]] = {
         one.phase: folded(one.count, one.phase) for one in found.phases
     }

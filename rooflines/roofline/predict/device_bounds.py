@@ -72,22 +72,12 @@ def bound_operator(one: Operator, ceilings: Ceilings, like: Efficiencies | None 
     placed = place_on_roofline(work, ceilings, footprint_bytes=footprint(one.name, work))
     if placed is None or without_rate([one], ceilings):
         return OperatorBound()
-    call = Call(
-        name=one.name,
-        category=one.category,
-        precision=one.precision,
-        engine=placed.engine,
-        flops=work.flops,
-        bytes=work.bytes,
-        lower_bound_s=placed.lower_bound_s,
-        bound=placed.bound,
-    )
     return OperatorBound(
         bound=placed.bound,
         lower_bound_s=placed.lower_bound_s * one.calls,
         memory_level=placed.memory_level,
         engine=placed.engine,
-        estimate=like.estimate(call) if like is not None else None,
+        estimate=like.estimate(Call.of(one, work, placed)) if like is not None else None,
     )
 
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
@@ -176,7 +177,8 @@ class Efficiencies:
             )
         self.is_transfer = name is not None and self.calls[0].device != name
         self.host_times = tuple(host_times)
-        self._public, self._source = public, source
+        self._public = public
+        self._source = source
         self._reference = _Reference(self.calls)
 
     @classmethod
@@ -207,7 +209,7 @@ class Efficiencies:
         """Return the time of ``call``, never less than its bound, which must be above 0."""
         found = self._reference.predict(call)
         wide = self._width(found)
-        words = _LEVELS[found.level][0].format(**msgspec.structs.asdict(call))
+        words = _LEVELS[found.level][0].format(**asdict(call))
         runs = len({one.run for one in found.alike})
         return Estimate(
             time_s=found.time_s,
@@ -228,13 +230,15 @@ class Efficiencies:
         parts = list(parts)
         time_s = sum(calls * one.time_s for one, calls in parts)
         bound_s = sum(calls * one.lower_bound_s for one, calls in parts)
-        errors, devices = self._step_errors, sorted({call.device for call, _ in self._left_out})
+        errors = self._step_errors
+        devices = sorted({call.device for call, _ in self._left_out})
         data = f"{_PUBLIC if self._is_by_public_errors else self._source}s of {', '.join(devices)}"
         high_s: float | None
         if len(errors) >= _FEWEST_RUNS:
             spread = math.sqrt(sum(error**2 for error in errors) / len(errors) * (1 + 1 / len(errors)))
             wide = math.exp(quantile(len(errors), _OUTSIDE) * spread)
-            low_s, high_s = time_s / wide, time_s * wide
+            low_s = time_s / wide
+            high_s = time_s * wide
             basis = f"errors of {len(errors)} steps in {data}, each predicted by the others"
         else:
             low_s = time_s - _combined((one.group, calls * (one.time_s - one.low_s)) for one, calls in parts)

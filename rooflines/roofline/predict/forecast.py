@@ -217,13 +217,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return self.tensor * self.pipeline * self.data
 
     def __str__(self) -> str:
-        named = (
-            ("tensor", self.tensor),
-            ("pipeline", self.pipeline),
-            ("data", self.data),
-            ("expert", self.expert),
-        )
-        return " x ".join(f"{name} {size}" for name, size in named if size > 1) or "one device"
+        sizes = msgspec.structs.asdict(self).items()
+        return " x ".join(f"{name} {size}" for name, size in sizes if size > 1) or "one device"
 
 
 class LayoutPhase(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ meanwhile.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from math import ceil, prod
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -128,13 +129,12 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
     item = item_bytes(generation)
     tokens = generation.batch * phase.tokens
     types = {module.path: module.type for module in phase.count.modules}
-    parts: dict[str, set[Part]] = {}
+    parts: dict[str, set[Part]] = defaultdict(set)
     routed = set()
     for row in phase.count.operators:
         if found := _BLOCK.search(row.module):
-            parts.setdefault(found[1], set()).add(
-                part_of(row.module, row.name, row.category, phase=phase.phase, types=types)
-            )
+            part = part_of(row.module, row.name, row.category, phase=phase.phase, types=types)
+            parts[found[1]].add(part)
             if is_grouped(row):
                 routed.add(found[1])
     grouped = [row for row in rows if is_grouped(row)]
@@ -192,7 +192,8 @@ class _Shares(NamedTuple):
 def _shares(layout: Layout, batch: int, layers: int) -> _Shares:
     replica = ceil(batch / layout.data)
     micro = min(layout.pipeline, replica)
-    longest, shortest = ceil(layers / layout.pipeline), layers // layout.pipeline
+    longest = ceil(layers / layout.pipeline)
+    shortest = layers // layout.pipeline
     whole = max(layers, 1)
     return _Shares(replica, micro, ceil(replica / micro) / batch, longest / whole, shortest / whole)
 
@@ -208,8 +209,11 @@ def on_device(one: Operator, layout: Layout, facts: NetworkFacts, share: float, 
     if layout.devices == 1:
         return one
     tensor = layout.tensor if one.part in _SHARDED else 1
-    read, cached, spread = weights_read(one, facts.item_bytes), _cached(one, facts.item_bytes), 1
-    weights, part = read, share
+    read = weights_read(one, facts.item_bytes)
+    cached = _cached(one, facts.item_bytes)
+    spread = 1
+    weights = read
+    part = share
     if is_grouped(one):
         spread = layout.expert
         part = (
@@ -218,7 +222,8 @@ def on_device(one: Operator, layout: Layout, facts: NetworkFacts, share: float, 
         experts = sizes_in(one.shapes)[1][0]
         all_used, used = (experts_hit(experts, facts.chosen, round(part * tokens)) for part in (1, part))
         weights = round(weights * used / all_used) if all_used else weights
-    work, divided = one.work, tensor * spread
+    work = one.work
+    divided = tensor * spread
     other = (work.bytes_read - read - cached) * part / divided
     read = round(
         weights / divided + other + cached * part * (cache_share(facts, tensor) if tensor > 1 else 1)
@@ -244,7 +249,8 @@ def bound_layouts(
     ``link`` is what a device reaches the others by, in one direction (``catalog.peer_link``); without one
     there are only layouts that send nothing.
     """
-    facts, batch = network_facts(generation), generation.batch
+    facts = network_facts(generation)
+    batch = generation.batch
     products = [
         (phase, [row for row in folded(phase.count, phase.phase) if row.matrix_flops])
         for phase in generation.phases
@@ -278,14 +284,11 @@ def _memory(
     generation: GenerationCount, layout: Layout, facts: NetworkFacts, shares: _Shares
 ) -> tuple[int, int, int]:
     """Weights, KV cache and activations of the device that has most layers."""
-    blocks, outside = (
-        facts.block_weights_bytes,
-        max(0, generation.parameter_bytes - facts.block_weights_bytes),
-    )
+    outside = max(0, generation.parameter_bytes - facts.block_weights_bytes)
     if layout.pipeline > 1 and outside > facts.head_bytes:  # embedding and head are in different stages
         outside = max(facts.head_bytes, outside - facts.head_bytes)
     weights = (
-        blocks - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert
+        facts.block_weights_bytes - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert
     ) * shares.layers + outside
     cache = (
         (generation.kv_bytes or 0)
@@ -312,7 +315,8 @@ def _phase(
     for row in rows:
         bound = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings)
         sums[_BLOCK.search(row.module) is not None] += bound.lower_bound_s or 0.0
-    inside, outside = sums[True], sums[False]
+    inside = sums[True]
+    outside = sums[False]
     message = shares.share * tokens * facts.hidden * facts.item_bytes
     collectives = facts.reduced * message * (bus_factor("allreduce", layout.tensor) or 0)
     collectives += (
@@ -340,7 +344,8 @@ def _phase(
         )
 
     hidden_s = inside + outside if phase.phase == "prefill" else 0.0
-    computed_s, bound_s = last(0.0, 0.0), last(max(0.0, collectives / rate - hidden_s), handed_on / rate)
+    computed_s = last(0.0, 0.0)
+    bound_s = last(max(0.0, collectives / rate - hidden_s), handed_on / rate)
     return LayoutPhase(
         name=phase.phase,
         computed_s=computed_s,

@@ -14,7 +14,6 @@ from ctypes.util import find_library
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Workload
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.predict import change as gains
@@ -93,11 +92,10 @@ class RunOption(NamedTuple):
 
     def changes(self, run: Repeatable) -> Iterator[Change]:
         """The changes of it to try with ``run``."""
-        device, mode = run.analysis.environment.device, run.analysis.workload.mode
         applies = (
             (run.is_of_model or self.tried_in_code)
-            and device.startswith(self.device)
-            and self.mode in ("", mode)
+            and run.analysis.environment.device.startswith(self.device)
+            and self.mode in ("", run.analysis.workload.mode)
             and self.with_option in ("", *run.given)
         )
         for label, value in self.values(run) if self.values is not None and applies else ():
@@ -109,7 +107,7 @@ class RunOption(NamedTuple):
 
 
 def _precisions(run: Repeatable) -> Values:
-    if Ceilings(device="", kind="", ceilings=run.analysis.ceilings).emulated("bf16") is not None:
+    if run.analysis.roofs.emulated("bf16") is not None:
         return []
     names = ("amp-bf16", "bf16") if run.is_of_model else ("amp-bf16",)
     return [(name, name) for name in names if run.analysis.workload.precision in ("fp32", "tf32")]
@@ -128,7 +126,8 @@ def _compiled(run: Repeatable) -> Values:
 
 
 def _threads(run: Repeatable) -> Values:
-    now, cores = run.analysis.environment.threads, run.analysis.environment.cpu_cores or 1
+    now = run.analysis.environment.threads
+    cores = run.analysis.environment.cpu_cores or 1
     number = cores if now != cores else cores // 2
     return [(counted(number, "thread"), number)] if now and cores > 1 else []
 

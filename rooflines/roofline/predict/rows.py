@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rooflines.profiler.read.communication_kernels import communicates
-from rooflines.roofline.analysis import OperatorRow, Unmodeled
+from rooflines.roofline.analysis import OperatorRow, Row
 from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.judge.shapes import tensor_bytes, tensors
 
@@ -48,7 +48,8 @@ def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
         kernels, *others = longest_first((row.name, row.calls) for row in members).values()
         fused = sum(others)
         if fused > 0:
-            each, size = tensor_bytes(shape, members[0].precision), sum(row.bytes for row in members)
+            each = tensor_bytes(shape, members[0].precision)
+            size = sum(row.bytes for row in members)
             inside = min(size, (1 if training else 2) * fused * each)
             # Each kernel reads a tensor and writes one.
             found.append(
@@ -64,12 +65,12 @@ def chains(rows: Iterable[OperatorRow], *, training: bool) -> list[Chain]:
     return found
 
 
-def conversion_s(row: OperatorRow | Unmodeled) -> float:
+def conversion_s(row: Row) -> float:
     """Return the time of the kernels of ``row`` that only change the layout."""
     return sum(kernel.time_s for kernel in row.kernels if CONVERTS.search(kernel.name))
 
 
-def exchanges_data(row: OperatorRow | Unmodeled) -> bool:
+def exchanges_data(row: Row) -> bool:
     """Whether it exchanges data with other devices."""
     if isinstance(row, OperatorRow):
         return "communication" in (row.bound, row.category)
@@ -77,16 +78,16 @@ def exchanges_data(row: OperatorRow | Unmodeled) -> bool:
     return communicates(row.name) or exchanging_s > 0.5 * sum(kernel.time_s for kernel in row.kernels)
 
 
-def transfers(row: OperatorRow | Unmodeled) -> bool:
+def transfers(row: Row) -> bool:
     """Whether it copies between host and device."""
     return any(kernel.name.startswith("Memcpy") and "DtoD" not in kernel.name for kernel in row.kernels)
 
 
-def in_loop(row: OperatorRow | Unmodeled) -> bool:
+def in_loop(row: Row) -> bool:
     """Whether it updates one parameter after the other."""
     return row.phase == "optimizer" and not exchanges_data(row) and not updates_at_once(row, _AT_ONCE)
 
 
-def updates_at_once(row: OperatorRow | Unmodeled, fused: re.Pattern[str] = _FUSED) -> bool:
+def updates_at_once(row: Row, fused: re.Pattern[str] = _FUSED) -> bool:
     """Whether a kernel or operator of this kind updates many parameters."""
     return any(fused.search(name) for name in (row.name, *(kernel.name for kernel in row.kernels)))

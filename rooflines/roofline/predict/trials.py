@@ -89,7 +89,8 @@ def outcome(trial: Trial) -> Outcome:
     ``none`` is an interval that contains no gain and excludes the predicted one, ``unclear`` one that
     contains both, or much else.
     """
-    found, expected = trial.speedup, trial.predicted and math.log(trial.predicted)
+    found = trial.speedup
+    predicted = trial.predicted
     if trial.reason is not None:
         return "failed"
     if found is None:
@@ -97,16 +98,16 @@ def outcome(trial: Trial) -> Outcome:
     if found.low is None or found.high is None:
         return "unclear"
     if found.low <= 1 <= found.high:
-        if max(1 / found.low if found.low > 0 else math.inf, found.high) > FACTOR:
-            return "unclear" if expected is None or found.low <= math.exp(expected) <= found.high else "none"
-        if expected is None:
-            return "none"
-        if abs(expected) < WORTH:
-            return "as predicted"
-        return "unclear" if math.log(found.low) <= expected <= math.log(found.high) else "none"
+        if FACTOR * found.low >= 1 and found.high <= FACTOR:
+            if predicted is None:
+                return "none"
+            if abs(math.log(predicted)) < WORTH:
+                return "as predicted"
+        return "unclear" if predicted is None or found.low <= predicted <= found.high else "none"
     measured = math.log(found.value)
-    if expected is None:
+    if predicted is None:
         return "faster" if measured > 0 else "worse"
+    expected = math.log(predicted)
     if measured * expected <= 0 or abs(measured) > FACTOR * abs(expected):
         return "more" if measured > 0 else "worse"
     return "as predicted" if abs(measured) >= abs(expected) / FACTOR else "less" if measured > 0 else "more"

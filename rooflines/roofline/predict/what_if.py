@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
 from rooflines.profiler.options import OptionValue
 from rooflines.profiler.records import Environment, Workload
-from rooflines.roofline.analysis import Analysis, OperatorRow, ReplayedStep, Unmodeled
+from rooflines.roofline.analysis import Analysis, OperatorRow, ReplayedStep, Row
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.predict.change import Change, PredictedStep
 from rooflines.roofline.predict.options import gain_of
-from rooflines.roofline.replay.replay import Edit
+from rooflines.roofline.replay.replay import HOST_IN_TIME, NO_WAITS, UNCHANGED, Edit
 from rooflines.roofline.replay.replays import Replays, replays_of
 
 WHAT_IF_SCHEMA = "rooflines.whatif/1"
@@ -45,13 +44,11 @@ class Alteration(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def enough(self) -> float | None:
         """The part of it after which something else limits the step; None where it gives nothing."""
-        first_s, last_s = (self.curve_s[0], self.curve_s[-1]) if self.curve_s else (0.0, 0.0)
-        reached = (
-            part
-            for part, left_s in zip(PARTS, self.curve_s, strict=False)
-            if first_s - left_s >= _ENOUGH * (first_s - last_s)
-        )
-        return next(reached) if first_s > last_s else None
+        gains_s = [self.curve_s[0] - left_s for left_s in self.curve_s]
+        if not gains_s or gains_s[-1] <= 0:
+            return None
+        parts = zip(PARTS, gains_s, strict=False)
+        return next(part for part, gain_s in parts if gain_s >= _ENOUGH * gains_s[-1])
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +81,11 @@ def what_if(
         why = replays.reason if replays is not None else "it has no work whose launches or times are known"
         raise TraceError(f"the trace cannot be replayed with changes: {why}.")
     analysis = judged.analysis
-    step_s = analysis.division.step_s if analysis.division is not None else replays.stated.recorded_s
+    step_s = analysis.step_s
     step = PredictedStep(analysis, whole_s=step_s)
     named = [
-        *_of_host(replays, gaps=gaps, waits=waits),
+        *([] if gaps else [("the host never late", HOST_IN_TIME)]),
+        *([] if waits else [("no waits of the host", NO_WAITS)]),
         *(
             (name_of(option, value), _with(replays, step, option, value))
             for option, value in (options or {}).items()
@@ -100,11 +98,14 @@ def what_if(
         ),
     ]
     alone_s = replays.gains_s([edit for _, edit in named])
-    changes, before, left_s = list[Alteration](), Edit(), step_s
+    changes = list[Alteration]()
+    before = UNCHANGED
+    left_s = step_s
     for (text, edit), alone in zip(named, alone_s, strict=True):
         gains_s = replays.gains_s([edit.part(part) for part in PARTS], before)
         curve_s = tuple(left_s - gain_s for gain_s in gains_s)
-        before, left_s = before.joined(edit), curve_s[-1]
+        before = before.joined(edit)
+        left_s = curve_s[-1]
         changes.append(Alteration(change=text, alone_s=alone, step_s=left_s, curve_s=curve_s))
     return WhatIf(
         workload=analysis.workload,
@@ -114,13 +115,6 @@ def what_if(
         changes=tuple(changes),
         replay=replays.stated,
     )
-
-
-def _of_host(replays: Replays, *, gaps: bool, waits: bool) -> Iterator[tuple[str, Edit]]:
-    if not gaps:
-        yield "the host never late", Edit(rates=np.zeros(1))
-    if not waits:
-        yield "no waits of the host", Edit(without=np.ones(len(replays.graph.wait_ns), bool))
 
 
 def name_of(option: str, value: OptionValue) -> str:
@@ -133,37 +127,38 @@ def _with(replays: Replays, step: PredictedStep, option: str, value: OptionValue
     gain = gain_of(Change(kind=option, label="", options={option: value}), step)
     edit = replays.edit(gain.of, launches=False) if gain is not None else None
     if edit is None:
-        hint = f"Give the operators a factor with {arg('scale')}."
-        raise UsageError(f"nothing here tells what {name_of(option, value)} would change.", hint=hint)
+        raise UsageError(
+            f"nothing here tells what {name_of(option, value)} would change.",
+            hint=f"Give the operators a factor with {arg('scale')}.",
+        )
     return edit
 
 
 def _at_bound(replays: Replays, analysis: Analysis, text: str) -> Edit:
     """The rows that ``text`` names at their bounds. Raises UsageError where none has one."""
     bounded = {
-        place: row.headroom_s
-        for place, row in _chosen(analysis, text).items()
-        if isinstance(row, OperatorRow) and row.headroom_s is not None
+        place: row.headroom_s for place, row in _chosen(analysis, text).items() if row.headroom_s is not None
     }
     if not bounded:
-        hint = f"Give a factor with {arg('scale')}."
-        raise UsageError(f"nothing that {text!r} names has a bound.", hint=hint)
-    return replays.of_rows(bounded, launches=False)
+        raise UsageError(
+            f"nothing that {text!r} names has a bound.", hint=f"Give a factor with {arg('scale')}."
+        )
+    return replays.of_rows(bounded)
 
 
 def _scaled(replays: Replays, analysis: Analysis, text: str, factor: float) -> Edit:
     """The rows that ``text`` names in ``factor`` of their time. Raises UsageError for a negative one."""
     if factor < 0:
         raise UsageError(f"the factor {factor:g} of {text!r} is negative.", hint="Half of the time is 0.5.")
-    scales = [replays.of_row(place, factor).scale for place in _chosen(analysis, text)]
-    return Edit(scale=np.prod([scale for scale in scales if scale is not None], axis=0))
+    return replays.of_rows(_times(analysis, text, 1 - factor))
 
 
-def _times(analysis: Analysis, text: str) -> dict[int, float]:
-    return {place: row.time_s for place, row in _chosen(analysis, text).items()}
+def _times(analysis: Analysis, text: str, part: float = 1.0) -> dict[int, float]:
+    """This part of the time of each row that ``text`` names."""
+    return {place: part * row.time_s for place, row in _chosen(analysis, text).items()}
 
 
-def _chosen(analysis: Analysis, text: str) -> dict[int, OperatorRow | Unmodeled]:
+def _chosen(analysis: Analysis, text: str) -> dict[int, Row]:
     """The rows of the operators or the category that ``text`` names, with ``@`` those of a pattern of
     modules. Raises UsageError where there are none."""
     name, _, module = text.partition("@")

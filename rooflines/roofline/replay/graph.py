@@ -25,6 +25,7 @@ from rooflines.profiler.read.records import RUNTIME, Int32s, Int64s, Mask
 from rooflines.profiler.tree.idle import LONGEST_ARRIVAL_NS, waiting
 from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import at_launch
+from rooflines.roofline.own.rows import unset
 from rooflines.roofline.uncertainty import Floats
 
 # Clocks of host and device, and of two streams, differ by this much.
@@ -33,7 +34,9 @@ _NOISE_NS = 5_000
 NEAR_NS = 15_000
 # Where a trace does not show them: from a launch to the begin of its work, between two pieces of work,
 # and from the end of work to the end of the wait for it.
-_ARRIVAL_NS, _NEXT_NS, _RETURN_NS = 5_000.0, 1_000.0, 5_000.0
+_ARRIVAL_NS = 5_000.0
+_NEXT_NS = 1_000.0
+_RETURN_NS = 5_000.0
 # A call that waits for nothing takes about this long.
 _CALL_NS = 2_000.0
 
@@ -114,6 +117,8 @@ class _Work(NamedTuple):
     launched: Mask
     #: the piece before it on its stream (-1: none)
     before: Int64s
+    #: when each host event began
+    host: Floats
 
 
 class _Noted(NamedTuple):
@@ -148,27 +153,26 @@ def graph_of(
     if not work.launched.any():
         return None
     late = work.start - work.launch
-    gap = work.start - np.where(work.before >= 0, work.end[work.before], -np.inf)
+    ended = np.append(work.end, -np.inf)
+    gap = work.start - ended[work.before]
     alone = work.launched & (gap > NEAR_NS) & (late > 0) & (late < LONGEST_ARRIVAL_NS)
     arrival = np.where(work.launched, np.minimum(_usual(late[alone], _ARRIVAL_NS), late), 0.0)
     queued = (gap >= 0) & (gap < NEAR_NS) & (late > NEAR_NS)
     following = np.minimum(_usual(gap[queued], _NEXT_NS), gap)
-    launched_from, queued_from = work.launch + arrival, work.start - gap + following
-    earliest = np.maximum(launched_from, queued_from)
-    noted = _noted(calls, begin_ns, work)
-    after = _waited_for(calls, begin_ns, work, work.start - earliest, noted)
+    earliest = np.maximum(work.launch + arrival, work.start - gap + following)
+    noted = _noted(calls, work)
+    after = _waited_for(calls, work, work.start - earliest, noted)
     after_ns = np.where(after >= 0, np.minimum(_NEXT_NS, work.start - work.end[after]), 0.0)
-    earliest = np.where(after >= 0, np.maximum(earliest, work.end[after] + after_ns), earliest)
-    rest = work.start - earliest
+    rest = work.start - np.maximum(earliest, ended[after] + after_ns)
     waits = _waits(calls, begin_ns, end_ns, work, noted)
-    spent = np.concatenate(([0.0], np.cumsum(waits.end - waits.begin)))
+    lasting = waits.end - waits.begin
+    spent = np.concatenate(([0.0], np.cumsum(lasting)))
     waits_before = np.where(work.launched, np.searchsorted(waits.end, work.launch, side="right"), 0)
     of_piece, of_wait, after, target = _levels(work, after, waits, waits_before)
-    waits = waits._replace(target=target)
-    waited = np.where(waits.target >= 0, work.end[waits.target], -np.inf)
-    binding, back = waited > waits.begin, waits.end - waited
+    waited = ended[target]
+    binding = waited > waits.begin
+    back = waits.end - waited
     usual_return = _usual(back[binding & (back >= 0) & (back < NEAR_NS)], _RETURN_NS)
-    lasting = waits.end - waits.begin
     last = float(work.launch[work.launched].max())
     host_end = last if host_end_ns is None else max(last, float(host_end_ns - begin_ns))
     host_waits = int(np.searchsorted(waits.end, host_end, side="right"))
@@ -185,9 +189,9 @@ def graph_of(
         after_ns=after_ns,
         wait_ns=waits.begin - spent[:-1],
         call_ns=np.where(binding, np.minimum(_CALL_NS, lasting), lasting),
-        target=waits.target,
+        target=target,
         return_ns=np.where(binding & (back > NEAR_NS), back, usual_return),
-        copies=waits.copies & (waits.target >= 0),
+        copies=waits.copies & (target >= 0),
         order=_order(work, of_piece, of_wait),
         host_ns=host_end - float(spent[host_waits]),
         host_waits=host_waits,
@@ -207,16 +211,17 @@ def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
     event = np.flatnonzero(belongs | ((device.start_ns >= begin_ns) & (device.start_ns < end_ns)))
     _, stream = distinct_rows(device.device[event], device.stream[event])
     order = np.lexsort((device.end_ns[event], device.start_ns[event], stream))
-    event, stream = event[order], stream[order]
+    event = event[order]
+    stream = stream[order]
     start, end = ((each[event] - begin_ns).astype(np.float64) for each in (device.start_ns, device.end_ns))
     launched = belongs[event] & (calls.launch[event] >= 0)
     before = np.where(np.diff(stream, prepend=-1) == 0, np.arange(len(event)) - 1, -1)
     # What others launched, and what nothing is before, begins when it did; what was launched before the
     # window is there from its begin on.
-    handed_over = at_launch(calls.trace.host.start_ns, calls.launch[event]) - float(begin_ns)
-    recorded = np.where(launched, np.maximum(handed_over, 0.0), start)
+    host: Floats = np.subtract(calls.trace.host.start_ns, begin_ns, dtype=np.float64)
+    recorded = np.where(launched, np.maximum(at_launch(host, calls.launch[event]), 0.0), start)
     launch: Floats = np.where(launched | ~belongs[event] | (before < 0), recorded, -np.inf)
-    return _Work(event, stream, start, end, launch, launched, before)
+    return _Work(event, stream, start, end, launch, launched, before, host)
 
 
 def _lanes(calls: Calls, work: _Work) -> list[tuple[int, int, Int64s]]:
@@ -229,36 +234,39 @@ def _lanes(calls: Calls, work: _Work) -> list[tuple[int, int, Int64s]]:
     ]
 
 
-def _noted(calls: Calls, begin_ns: int, work: _Work) -> _Noted:
-    host, waits = calls.trace.host, calls.trace.stream_waits
+def _noted(calls: Calls, work: _Work) -> _Noted:
+    host = calls.trace.host
+    waits = calls.trace.stream_waits
     runtime = np.flatnonzero(host.kind == RUNTIME) if len(waits) else np.zeros(0, np.int64)
     called = dict(zip(host.correlation[runtime].tolist(), runtime.tolist(), strict=True))
     pairs = zip(waits.correlation.tolist(), waits.recorded.tolist(), strict=True)
     ends = [(called.get(call, -1), called.get(call if record < 0 else record, -1)) for call, record in pairs]
     call, record = np.array(ends, np.int64).reshape(-1, 2).T
-    target = np.full(len(call), -1, np.int64)
+    target = unset(len(call))
     for device, stream, pieces in _lanes(calls, work):
         here = np.flatnonzero((waits.device == device) & (waits.awaited == stream) & (record >= 0))
-        recorded = host.start_ns[record[here]] - float(begin_ns)
+        recorded = work.host[record[here]]
         last = np.searchsorted(np.maximum.accumulate(work.launch[pieces]), recorded, side="right") - 1
-        target[here] = np.where(last >= 0, pieces[np.maximum(last, 0)], -1)
+        target[here] = np.append(pieces, -1)[last]
     known = call >= 0
     return _Noted(call[known], waits.device[known], waits.stream[known], target[known])
 
 
-def _after_noted(calls: Calls, begin_ns: int, work: _Work, noted: _Noted) -> Int64s:
+def _after_noted(calls: Calls, work: _Work, noted: _Noted) -> Int64s:
     """What each piece waits for on another stream by what is noted, -1 for nothing: the first piece that was
     handed to the stream after it was told to wait."""
-    found = np.full(len(work.event), -1, np.int64)
-    told = calls.trace.host.start_ns[noted.call] - float(begin_ns)
+    found = unset(len(work.event))
+    told = work.host[noted.call]
     for device, stream, pieces in _lanes(calls, work):
         of_lane = np.flatnonzero((noted.device == device) & (noted.stream == stream) & (noted.target >= 0))
         place = np.searchsorted(np.maximum.accumulate(work.launch[pieces]), told[of_lane], side="right")
         inside = place < len(pieces)
-        first, target = pieces[place[inside]], noted.target[of_lane[inside]]
+        first = pieces[place[inside]]
+        target = noted.target[of_lane[inside]]
         # Of several the one that ends last.
         order = np.argsort(work.end[target], kind="stable")
-        first, target = first[order], target[order]
+        first = first[order]
+        target = target[order]
         fits = (work.end[target] <= work.start[first] + _NOISE_NS) & (
             work.stream[target] != work.stream[first]
         )
@@ -266,13 +274,13 @@ def _after_noted(calls: Calls, begin_ns: int, work: _Work, noted: _Noted) -> Int
     return found
 
 
-def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, noted: _Noted) -> Int64s:
+def _waited_for(calls: Calls, work: _Work, unexplained: Floats, noted: _Noted) -> Int64s:
     """The piece of another stream that each piece waited for, -1 for none.
 
     That is what is noted, else what was handed to the other streams before an event was recorded that the
     next launch waits for; or for a begin that nothing else explains the piece that ended then.
     """
-    found = _after_noted(calls, begin_ns, work, noted)
+    found = _after_noted(calls, work, noted)
     lanes = _lanes(calls, work)
     if len(lanes) < 2:
         return found
@@ -280,7 +288,7 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, n
     searches = [(late, False, work.start[late])]
     # Kineto with CUDA 12.9 and later notes such waits without what they wait for (pytorch/kineto#1552).
     if not (noted.stream >= 0).any():
-        first, until = _first_after_waits(calls, begin_ns, work)
+        first, until = _first_after_waits(calls, work)
         searches.insert(0, (first, True, until))
     for *_, pieces in lanes:
         for those, by_launch, limit in searches:
@@ -288,9 +296,9 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, n
             column = np.maximum.accumulate((work.launch if by_launch else work.end)[pieces])
             tolerance = 0 if by_launch else _NOISE_NS
             last = np.searchsorted(column, limit[others] + tolerance, side="right") - 1
-            at = pieces[np.maximum(last, 0)]
+            at = np.append(pieces, -1)[last]
             mine = those[others]
-            fits = (last >= 0) & (work.end[at] <= work.start[mine] + _NOISE_NS)
+            fits = (at >= 0) & (work.end[at] <= work.start[mine] + _NOISE_NS)
             if not by_launch:
                 fits &= (work.end[at] >= work.start[mine] - NEAR_NS) & (work.launch[at] <= work.launch[mine])
             fits &= (found[mine] < 0) | (work.end[at] > work.end[found[mine]])
@@ -298,7 +306,7 @@ def _waited_for(calls: Calls, begin_ns: int, work: _Work, unexplained: Floats, n
     return found
 
 
-def _first_after_waits(calls: Calls, begin_ns: int, work: _Work) -> tuple[Int64s, Floats]:
+def _first_after_waits(calls: Calls, work: _Work) -> tuple[Int64s, Floats]:
     """The first piece that each thread launched after it had let a stream wait for an event, and when that
     event had been recorded."""
     host = calls.trace.host
@@ -308,11 +316,14 @@ def _first_after_waits(calls: Calls, begin_ns: int, work: _Work) -> tuple[Int64s
     # Host events are sorted by thread and start, so that places compare as times within one thread.
     by_call = launched[np.argsort(calls.launch[work.event[launched]], kind="stable")]
     launching = calls.launch[work.event[by_call]]
-    following, made = np.searchsorted(launching, wait), np.searchsorted(record, wait) - 1
+    following = np.searchsorted(launching, wait)
+    made = np.searchsorted(record, wait) - 1
     known = (following < len(launching)) & (made >= 0)
-    wait, following, made = wait[known], following[known], record[made[known]]
+    wait = wait[known]
+    following = following[known]
+    made = record[made[known]]
     same = (host.thread[launching[following]] == host.thread[wait]) & (host.thread[made] == host.thread[wait])
-    return by_call[following[same]], host.start_ns[made[same]] - float(begin_ns)
+    return by_call[following[same]], work.host[made[same]]
 
 
 def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work, noted: _Noted) -> _Waits:
@@ -321,17 +332,19 @@ def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work, noted: _Noted)
     host = calls.trace.host
     events = np.flatnonzero(waiting(calls) & (host.end_ns > begin_ns) & (host.start_ns < end_ns))
     events = events[np.argsort(host.start_ns[events], kind="stable")]
-    begin, end = host.start_ns[events] - float(begin_ns), host.end_ns[events] - float(begin_ns)
+    begin = host.start_ns[events] - float(begin_ns)
+    end = host.end_ns[events] - float(begin_ns)
     reached = np.maximum.accumulate(end) if len(end) else end
     opens = np.append(True, begin[1:] >= reached[:-1]) if len(end) else np.zeros(0, bool)
     group = np.cumsum(opens) - 1
     last = np.flatnonzero(np.append(opens[1:], True)) if len(end) else np.zeros(0, np.int64)
     ends = np.full(len(last), -np.inf)
     np.maximum.at(ends, group, end)
-    begins, closing = begin[opens], events[last]
+    begins = begin[opens]
+    closing = events[last]
     by_end = np.argsort(work.end, kind="stable")
     at = np.searchsorted(work.end[by_end], ends + _NOISE_NS, side="right") - 1
-    target = np.where(at >= 0, by_end[np.maximum(at, 0)], -1)
+    target = np.append(by_end, -1)[at]
     # What was launched later cannot be what was waited for; a copy waits for itself.
     pieces = dict(zip(calls.launch[work.event].tolist(), range(len(work.event)), strict=True))
     own = np.array([pieces.get(one, -1) for one in closing.tolist()], np.int64)
@@ -356,23 +369,30 @@ def _levels(
     for stream in range(int(work.stream.max()) + 1):
         pieces = work.stream == stream
         keys[pieces] = np.maximum.accumulate(keys[pieces])
-    of_piece, of_wait = [-1] * len(keys), [0] * len(waits.end)
-    on_stream, host = [0] * (int(work.stream.max()) + 1), 0
-    afters, targets = after.tolist(), waits.target.tolist()
-    streams, launched_behind = work.stream.tolist(), waits_before.tolist()
+    # The last place is that of none.
+    of_piece = [-1] * (len(keys) + 1)
+    of_wait = [0] * (len(waits.end) + 1)
+    on_stream = [0] * (int(work.stream.max()) + 1)
+    host = 0
+    afters = after.tolist()
+    targets = waits.target.tolist()
+    streams = work.stream.tolist()
+    launched_behind = waits_before.tolist()
     every = np.concatenate((keys, waits.end))
     for at in np.argsort(every, kind="stable").tolist():
         wait = at - len(keys)
         if wait >= 0:
-            awaited = of_piece[targets[wait]] if targets[wait] >= 0 else -1
-            targets[wait] = targets[wait] if awaited >= 0 else -1
+            awaited = of_piece[targets[wait]]
+            if awaited < 0:
+                targets[wait] = -1
             of_wait[wait] = host = max(host, awaited + 1)
             continue
-        awaited = of_piece[afters[at]] if afters[at] >= 0 else -1
-        afters[at] = afters[at] if awaited >= 0 else -1
-        behind = of_wait[launched_behind[at] - 1] if launched_behind[at] else 0
+        awaited = of_piece[afters[at]]
+        if awaited < 0:
+            afters[at] = -1
+        behind = of_wait[launched_behind[at] - 1]
         of_piece[at] = on_stream[streams[at]] = max(on_stream[streams[at]], behind, awaited + 1)
-    found = (np.array(each, np.int64) for each in (of_piece, of_wait, afters, targets))
+    found = (np.array(each, np.int64) for each in (of_piece[:-1], of_wait[:-1], afters, targets))
     return next(found), next(found), next(found), next(found)
 
 

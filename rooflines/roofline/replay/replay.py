@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,33 +18,30 @@ class Edit:
     """A change of a window; without arguments it is none."""
 
     #: what the time of each piece of work is multiplied by
-    scale: Floats | None = None
+    scale: Floats | float = 1.0
     #: what the host's time is multiplied by: before the first of ``times``, from each to the next, and
     #: after the last; nanoseconds since the window began
     times: Floats = field(default_factory=lambda: np.zeros(0))
     rates: Floats = field(default_factory=lambda: np.ones(1))
     #: the waits of the host that go
-    without: Mask | None = None
+    without: Mask | np.bool_ = np.False_
 
     def joined(self, other: Edit) -> Edit:
         """Both changes."""
         times = np.array(sorted({*self.times.tolist(), *other.times.tolist()}))
         at = np.append(times[:1] - 1.0, times)
         return Edit(
-            scale=_both(self.scale, other.scale, np.multiply),
+            scale=self.scale * other.scale,
             times=times,
             rates=self.rate(at) * other.rate(at) if len(times) else self.rates * other.rates,
-            without=_both(self.without, other.without, np.logical_or),
+            without=self.without | other.without,
         )
 
     def part(self, part: float) -> Edit:
         """This part of the change; a wait goes with all of it or stays."""
-        return Edit(
-            scale=None if self.scale is None else 1.0 - part * (1.0 - self.scale),
-            times=self.times,
-            rates=1.0 - part * (1.0 - self.rates),
-            without=self.without if part == 1.0 else None,
-        )
+        scale = 1.0 - part * (1.0 - self.scale)
+        rates = 1.0 - part * (1.0 - self.rates)
+        return replace(self, scale=scale, rates=rates, without=self.without & (part == 1.0))
 
     def rate(self, times: Floats) -> Floats:
         """What the host's time is multiplied by at ``times``."""
@@ -65,6 +61,11 @@ class Edit:
         return later
 
 
+UNCHANGED = Edit()
+HOST_IN_TIME = Edit(rates=np.zeros(1))
+NO_WAITS = Edit(without=np.True_)
+
+
 def cut(times: Sequence[tuple[Intervals, float]]) -> Edit:
     """The edit in which of each set of intervals of the host's time a share goes."""
     ends = np.array(sorted({end for each, _ in times for end in each.ravel().tolist()}), np.float64)
@@ -77,10 +78,6 @@ def cut(times: Sequence[tuple[Intervals, float]]) -> Edit:
     return Edit(times=ends, rates=rates)
 
 
-def _both(one: Any, other: Any, join: Callable[[Any, Any], Any]) -> Any:
-    return other if one is None else one if other is None else join(one, other)
-
-
 def _between(graph: WindowGraph, edit: Edit) -> Floats:
     """From the end of the piece before each to its begin."""
     if graph.own_ns is None:
@@ -91,8 +88,9 @@ def _between(graph: WindowGraph, edit: Edit) -> Floats:
 
 def replay(graph: WindowGraph, edits: Sequence[Edit]) -> Floats:
     """When the window ends with each of ``edits``, in nanoseconds since it began: all in the same passes."""
-    count, pieces = len(edits), len(graph.event)
-    lasting = np.stack([graph.lasting_ns * (1.0 if edit.scale is None else edit.scale) for edit in edits])
+    count = len(edits)
+    pieces = len(graph.event)
+    lasting = np.stack([graph.lasting_ns * edit.scale for edit in edits])
     launched = np.where(graph.launched, graph.launch_ns, 0.0)
     launch, wait, host_end = (
         np.stack([edit.host(graph, times) for edit in edits])
@@ -100,8 +98,9 @@ def replay(graph: WindowGraph, edits: Sequence[Edit]) -> Floats:
     )
     following = np.stack([_between(graph, edit) for edit in edits])
     bound = graph.target >= 0
-    binds = np.stack([bound if edit.without is None else bound & ~edit.without for edit in edits])
-    end, waited = np.full((count, pieces + 1), -np.inf), np.zeros((count, len(graph.wait_ns) + 1))
+    binds = np.stack([bound & ~edit.without for edit in edits])
+    end = np.full((count, pieces + 1), -np.inf)
+    waited = np.zeros((count, len(graph.wait_ns) + 1))
     for step in graph.order:
         if isinstance(step, StreamRun):
             here = slice(step.first, step.end)

@@ -10,18 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec import structs
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
 from rooflines.profiler.read.records import Int64s
-from rooflines.roofline.analysis import Analysis, ReplayedStep
+from rooflines.roofline.analysis import Analysis, Key, ReplayedStep
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.roofline.own.own import Attribution
+from rooflines.roofline.own.rows import unset
 from rooflines.roofline.replay.graph import WindowGraph, graph_of
-from rooflines.roofline.replay.replay import Edit, cut, replay
+from rooflines.roofline.replay.replay import NO_WAITS, UNCHANGED, Edit, cut, replay
 from rooflines.roofline.replay.threads import clock, threads_of
 from rooflines.roofline.uncertainty import Floats
 from rooflines.units import percent
@@ -41,8 +42,8 @@ _WORTH = 0.002
 # Edits that are replayed in one batch.
 _AT_ONCE = 16
 
-# The place of a row in ``Analysis.rows``, or a cause of idle time, and the seconds of a step that go.
-Change = Mapping[int | str, float]
+# The seconds of a step that go, of rows and of idle time.
+Change = Mapping[Key, float]
 
 
 class Replays(NamedTuple):
@@ -52,7 +53,7 @@ class Replays(NamedTuple):
     #: the place in ``Analysis.rows`` of each piece of work (-1: of none)
     row: Int64s
     #: seconds of a step of each row, and of each cause of idle time
-    seconds_of: dict[int | str, float]
+    seconds_of: dict[Key, float]
     #: when the device was idle, by cause, since the window began
     idle: dict[str, Intervals]
     #: when the host was in the operator that launched each piece
@@ -64,9 +65,9 @@ class Replays(NamedTuple):
     #: how well the window is reproduced
     stated: ReplayedStep
 
-    def gains_s(self, changes: Sequence[Edit], before: Edit | None = None) -> list[float]:
+    def gains_s(self, changes: Sequence[Edit], before: Edit = UNCHANGED) -> list[float]:
         """Seconds of a step that each of ``changes`` gives, alone or on top of those ``before``."""
-        base = self.pace if before is None else before.joined(self.pace)
+        base = before.joined(self.pace)
         ends = replay(self.graph, [base, *(change.joined(base) for change in changes)])
         gains: list[float] = ((ends[0] - ends[1:]) * self.seconds).tolist()
         return gains
@@ -74,28 +75,29 @@ class Replays(NamedTuple):
     def edit(self, change: Change, *, launches: bool) -> Edit | None:
         """The edit in which these seconds of rows and of idle time go, with the ``launches`` of the rows
         where there are fewer of them; None where the trace does not hold what would change."""
+        rows = {key: saved_s for key, saved_s in change.items() if isinstance(key, int)}
         causes = {key: saved_s for key, saved_s in change.items() if isinstance(key, str)}
         if not change or not all(self._holds(key, saved_s) for key, saved_s in causes.items()):
             return None
-        made = cut([(self.idle[key], self._share(key, causes[key])) for key in causes if key != _WAITED])
-        if _WAITED in causes:
-            made = replace(made, without=np.ones(len(self.graph.wait_ns), bool))
-        rows = {key: saved_s for key, saved_s in change.items() if isinstance(key, int)}
-        return made.joined(self.of_rows(rows, launches=launches))
+        waits = UNCHANGED if causes.pop(_WAITED, None) is None else NO_WAITS
+        idle = cut([(self.idle[key], self._share(key, saved_s)) for key, saved_s in causes.items()])
+        return waits.joined(idle).joined(self.of_rows(rows, launches=launches))
 
-    def of_rows(self, rows: Mapping[int, float], *, launches: bool) -> Edit:
+    def of_rows(self, rows: Mapping[int, float], *, launches: bool = False) -> Edit:
         """The edit in which these seconds of rows go; with ``launches`` also those, and the waits of copies
         for themselves."""
-        goes, cuts = np.zeros(len(self.row)), list[tuple[Intervals, float]]()
+        goes = np.zeros(len(self.row))
+        cuts = list[tuple[Intervals, float]]()
         for place, saved_s in rows.items():
-            mine, share = self.row == place, self._share(place, saved_s)
+            mine = self.row == place
+            share = self._share(place, saved_s)
             goes[mine] = share
             if launches and mine.any():
                 cuts.append((intervals.union(*self.operator[mine].T), share))
         waits = self.graph.copies & (goes[self.graph.target] > 0) & launches
         return replace(cut(cuts), scale=1.0 - goes, without=waits)
 
-    def _share(self, key: int | str, saved_s: float) -> float:
+    def _share(self, key: Key, saved_s: float) -> float:
         """The part of a row or of a cause of idle time that goes."""
         return min(1.0, saved_s / self.seconds_of[key]) if self.seconds_of.get(key) else 0.0
 
@@ -107,10 +109,6 @@ class Replays(NamedTuple):
         traced_s = intervals.length(self.idle[cause]) * self.seconds * float(self.pace.rates[0])
         return traced_s >= (1 - MOST_WRONG) * saved_s
 
-    def of_row(self, place: int, left: float) -> Edit:
-        """The edit in which a row takes this part of its time."""
-        return Edit(scale=np.where(self.row == place, left, 1.0))
-
     def launching(self, change: Change) -> Edit:
         """The edit in which all of the host's work takes less time, as much less as this is of its idle
         time."""
@@ -121,7 +119,8 @@ class Replays(NamedTuple):
 def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
     """The replays of a judged trace; only what is stated of them where they are not to be trusted, and None
     where there is nothing to replay."""
-    found, analysis = judged.attribution, judged.analysis
+    found = judged.attribution
+    analysis = judged.analysis
     if found is None or not len(found.windows) or analysis.timeline is None or analysis.device_untraced:
         return None
     window = _window(judged, found) if len(found.trace.device) else _of_threads(judged, found)
@@ -129,7 +128,7 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
         return None
     graph = window.graph
     seconds = found.factor / 1e9 / found.per
-    end_ns = float(replay(graph, [Edit()])[0])
+    end_ns = float(replay(graph, [UNCHANGED])[0])
     stated = ReplayedStep(
         recorded_s=graph.end_ns * seconds,
         error=abs(end_ns / graph.end_ns - 1),
@@ -137,18 +136,21 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
         by_construction=window.steady is not None,
     )
     if stated.error > MOST_WRONG:
-        return msgspec.structs.replace(stated, reason=f"it is {percent(stated.error)} off")
+        return structs.replace(stated, reason=f"it is {percent(stated.error)} off")
     if stated.kept_fraction > MOST_KEPT:
-        late = f"for {percent(stated.kept_fraction)} of it the trace does not show what work waits for"
-        return msgspec.structs.replace(stated, reason=late)
-    pace: Edit | None = Edit()
+        return structs.replace(
+            stated,
+            reason=f"for {percent(stated.kept_fraction)} of it the trace does not show what work waits for",
+        )
+    pace: Edit | None = UNCHANGED
     if window.steady is not None:
         graph = replace(graph, lasting_ns=graph.lasting_ns * window.steady)
     if analysis.basis.timed or window.steady is not None:
         pace = _fitted(graph, analysis.timeline.span_s / seconds)
     if pace is None:
-        reason = "the timed steps differ from the traced ones by more than the host's times explain"
-        return msgspec.structs.replace(stated, reason=reason)
+        return structs.replace(
+            stated, reason="the timed steps differ from the traced ones by more than the host's times explain"
+        )
     return Replays(
         graph=graph,
         row=window.row,
@@ -160,7 +162,7 @@ def replays_of(judged: Judged) -> Replays | ReplayedStep | None:
         operator=window.operator,
         seconds=seconds,
         pace=pace,
-        stated=msgspec.structs.replace(stated, host_pace=float(pace.rates[0])),
+        stated=structs.replace(stated, host_pace=float(pace.rates[0])),
     )
 
 
@@ -199,7 +201,9 @@ def _window(judged: Judged, found: Attribution) -> _Window | None:
 
 def _of_threads(judged: Judged, found: Attribution) -> _Window:
     """The work of a processor, whose operators are as much faster in the timed steps as all of them are."""
-    graph, of_steps, weight = threads_of(found), clock(found), found.pieces.weight
+    graph = threads_of(found)
+    of_steps = clock(found)
+    weight = found.pieces.weight
     row = np.append(judged.place[_place(found)], -1)[graph.event]
     steady = np.ones(len(row)) if weight is None else np.append(weight, 1.0)[graph.event]
     traced_s = found.counted_ns / 1e9 / found.per
@@ -213,43 +217,34 @@ def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
     operator's time that decides how long the step lasts."""
     step_s = replays.stated.recorded_s
     rows = {place: row for place, row in enumerate(analysis.operators) if row.time_s >= _WORTH * step_s > 0}
-    at_bound = {
-        place: replays.of_row(place, 1 - row.headroom_s / row.time_s)
-        for place, row in rows.items()
-        if row.headroom_s is not None
-    }
-    gone = {place: replays.of_row(place, 0.0) for place in rows}
-    edits = [*at_bound.values(), *gone.values()]
+    at_bound = {place: row.headroom_s for place, row in rows.items() if row.headroom_s is not None}
+    whole = {place: row.time_s for place, row in rows.items()}
+    saved = [*at_bound.items(), *whole.items()]
     if replays.graph.own_ns is not None and len(replays.graph.order) == 1:
-        # One thread is a sum.
-        alone = {place: rows[place].headroom_s or 0.0 for place in at_bound}
-        return _gained(analysis, alone, {place: row.time_s for place, row in rows.items()})
-    gains_s = [
-        gain_s
-        for at in range(0, len(edits), _AT_ONCE)
-        for gain_s in replays.gains_s(edits[at : at + _AT_ONCE])
-    ]
+        gains_s = [saved_s for _, saved_s in saved]  # one thread is a sum
+    else:
+        gains_s = [
+            gain_s
+            for at in range(0, len(saved), _AT_ONCE)
+            for gain_s in replays.gains_s([replays.of_rows(dict([one])) for one in saved[at : at + _AT_ONCE]])
+        ]
     gain = dict(zip(at_bound, gains_s, strict=False))
-    return _gained(analysis, gain, dict(zip(gone, gains_s[len(at_bound) :], strict=True)))
-
-
-def _gained(analysis: Analysis, gain: Mapping[int, float], gone: Mapping[int, float]) -> Analysis:
-    """The analysis with what the step gains by operators at their bounds, and without them."""
+    gone = dict(zip(whole, gains_s[len(at_bound) :], strict=True))
     operators = [
-        msgspec.structs.replace(
+        structs.replace(
             row,
-            gain_s=min(max(0.0, gain[place]), row.headroom_s or 0.0) if place in gain else None,
+            gain_s=min(max(0.0, gain[place]), at_bound[place]) if place in gain else None,
             critical_fraction=min(1.0, max(0.0, gone[place] / row.time_s)) if place in gone else None,
         )
         for place, row in enumerate(analysis.operators)
     ]
-    return msgspec.structs.replace(analysis, operators=tuple(operators))
+    return structs.replace(analysis, operators=tuple(operators))
 
 
 def _codes(found: Attribution) -> Int64s:
     """The number of the row of each device event, those of gaps behind those of rows; -1 of what others
     launched."""
-    codes = np.full(len(found.trace.device), -1, np.int64)
+    codes = unset(len(found.trace.device))
     mine = found.pieces.row != -1
     codes[found.pieces.event[mine]] = _place(found)[mine]
     return codes
@@ -264,12 +259,14 @@ def _place(found: Attribution) -> Int64s:
 def _fitted(graph: WindowGraph, end_ns: float) -> Edit | None:
     """The host's pace with which the window ends at ``end_ns``: as recorded where that is near enough, else
     the slowest of those that fit; None where none does."""
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     for _ in range(2):
         paces = np.linspace(low, high, 17)
         wrong = np.abs(replay(graph, [Edit(rates=np.array([pace])) for pace in paces.tolist()]) / end_ns - 1)
         if high == 1.0 and wrong[-1] <= MOST_WRONG:
-            return Edit()
+            return UNCHANGED
         at = int(np.flatnonzero(wrong <= wrong.min() + _SAME)[-1])
-        low, high = paces[max(0, at - 1)], paces[min(len(paces) - 1, at + 1)]
+        low = paces[max(0, at - 1)]
+        high = paces[min(len(paces) - 1, at + 1)]
     return Edit(rates=paces[at : at + 1]) if wrong[at] <= MOST_WRONG else None

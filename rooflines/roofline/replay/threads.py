@@ -15,6 +15,7 @@ from rooflines.profiler.read import intervals
 from rooflines.profiler.read.records import Int64s, Mask
 from rooflines.roofline.judge.step.partition import main_thread
 from rooflines.roofline.own.own import Attribution
+from rooflines.roofline.own.rows import unset
 from rooflines.roofline.replay.graph import NEAR_NS, StreamRun, WindowGraph
 from rooflines.roofline.uncertainty import Floats
 
@@ -28,13 +29,16 @@ def clock(found: Attribution) -> Callable[[Int64s], Floats]:
 
 def threads_of(found: Attribution) -> WindowGraph:
     """The dependencies between the pieces of work of the threads, and the end of the steps."""
-    of_steps, pieces = clock(found), found.pieces
+    of_steps = clock(found)
+    pieces = found.pieces
     end_ns = float(intervals.length(found.windows))
     main = main_thread(found.calls)
     thread = np.append(found.trace.host.thread[pieces.event], main)
     start, end = (np.append(of_steps(times), end_ns) for times in (pieces.start_ns, pieces.end_ns))
     order = np.lexsort((end, start, thread))
-    thread, start, end = thread[order], start[order], end[order]
+    thread = thread[order]
+    start = start[order]
+    end = end[order]
     is_first = np.diff(thread, prepend=thread[0] - 1) != 0
     before = np.where(is_first, -1, np.arange(len(order)) - 1)
     begin = np.where(is_first, 0.0, end[before])
@@ -46,7 +50,8 @@ def threads_of(found: Attribution) -> WindowGraph:
     # What a run waits for began before it.
     by_begin = np.lexsort((end[opens], start[opens]))
     runs = np.stack((opens, closes, before[opens]), axis=1)[by_begin].tolist()
-    nothing, none = np.zeros(len(order)), np.zeros(len(order), np.int64)
+    nothing = np.zeros(len(order))
+    none = np.zeros(len(order), np.int64)
     return WindowGraph(
         event=np.append(np.arange(len(pieces.event)), -1)[order],
         lasting_ns=end - start,
@@ -75,7 +80,7 @@ def threads_of(found: Attribution) -> WindowGraph:
 
 def _waited_for(on_main: Mask, start: Floats, end: Floats, late: Int64s) -> Int64s:
     """The piece that each of those that begin ``late`` waits for, -1 for none."""
-    found = np.full(len(start), -1, np.int64)
+    found = unset(len(start))
     for mine in (True, False):
         others = np.flatnonzero(on_main != mine)
         others = others[np.argsort(end[others], kind="stable")]

@@ -166,7 +166,8 @@ def windows(draw):
 
 def simulated(found: WindowGraph, edit: Edit) -> float:
     """One event after another, each as soon as all that it waits for is known."""
-    scale = np.ones(len(found.event)) if edit.scale is None else edit.scale
+    scale = np.broadcast_to(edit.scale, len(found.event))
+    without = np.broadcast_to(edit.without, len(found.wait_ns))
     launches, waits = edit.host(found, found.launch_ns).tolist(), edit.host(found, found.wait_ns).tolist()
     before = {run.first: run.before for run in found.order if isinstance(run, StreamRun)}
     ends: dict[int, float] = {}
@@ -177,7 +178,7 @@ def simulated(found: WindowGraph, edit: Edit) -> float:
             at = len(waited) - 1
             begin = waits[at] + waited[at]
             until = begin + found.call_ns[at]
-            if found.target[at] >= 0 and not (edit.without is not None and edit.without[at]):
+            if found.target[at] >= 0 and not without[at]:
                 until = max(until, end(int(found.target[at])) + found.return_ns[at])
             waited.append(waited[at] + until - begin)
         return waited[number]

@@ -58,11 +58,8 @@ def test_threads_that_wait_for_each_other_are_lanes():
     assert replays.stated.by_construction
     assert "reproduces" not in replay_words(replays.stated, "trace"), "that says nothing where it cannot fail"
     flops = {2 * size**3: size for size in (64, 32, 16, 8)}
-    places = [place for place, _ in enumerate(analysis.rows)]
-    gains_us = {
-        flops[row.flops]: round(1e6 * gain_s)
-        for row, gain_s in zip(analysis.rows, replays.gains_s([replays.of_row(place, 0.0) for place in places]), strict=True)
-    }
+    gone = [replays.of_rows({place: row.time_s}) for place, row in enumerate(analysis.rows)]
+    gains_us = {flops[row.flops]: round(1e6 * gain_s) for row, gain_s in zip(analysis.rows, replays.gains_s(gone), strict=True)}
     # Without the second thread's work the last product follows the main thread's third, which ends at 180 µs.
     assert gains_us == {64: 100, 32: 322 - 180, 16: 0, 8: 100}
     # The main thread's own 30 µs are hidden, its waits are not its own.
@@ -72,7 +69,7 @@ def test_threads_that_wait_for_each_other_are_lanes():
 def test_one_thread_is_a_sum():
     analysis, replays = of(mm(0, 100, 64, 64, 64), mm(150, 40, 32, 32, 32), mm(200, 10, 16, 16, 16))
     assert len(replays.graph.order) == 1
-    halves = [replays.of_row(place, 0.5) for place, _ in enumerate(analysis.rows)]
+    halves = [replays.of_rows({place: row.time_s / 2}) for place, row in enumerate(analysis.rows)]
     assert replays.gains_s(halves) == pytest.approx([row.time_s / 2 for row in analysis.rows])
     assert replays.gains_s([Edit(rates=np.zeros(1))]) == pytest.approx([60e-6])
     assert replays.gains_s([halves[0].joined(halves[1])]) == pytest.approx([sum(row.time_s for row in analysis.rows[:2]) / 2])
