@@ -114,5 +114,5 @@ def write_compiled(code: CompiledCode, directory: Path) -> str:
 
 def read_compiled(path: Path) -> CompiledCode:
     """The facts in ``path``; raises RunError when they are gone, corrupt, or of another version."""
-    what = f"the compiled code in {str(path.parent)!r}"
+    what = f"the compiled code {str(path)!r}"
     return read_facts(path, CompiledCode, COMPILED_SCHEMA, what=what, again="record the run again")
