@@ -7,9 +7,12 @@ that runs, and of a function its first line.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -22,7 +25,7 @@ from rooflines.profiler.tree.tree import Calls, forward_operators, is_backward_n
 _FRAME = re.compile(r"(?P<path>.*\.py)\((?P<line>\d+)\): (?P<function>.*)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lines:
     """Groups of lines of the program, and of each host event the index of the one that it comes from (-1: not
     known).
@@ -34,6 +37,23 @@ class Lines:
     groups: tuple[tuple[ProgramLine, ...], ...]
     of_event: Int64s
     are_functions: bool = False
+
+    @cached_property
+    def names(self) -> dict[ProgramLine, str]:
+        """``net.py:11`` of each line, with the folders below the one that all files are in."""
+        places = dict.fromkeys(chain.from_iterable(self.groups))
+        absolute = [place.path for place in places if os.path.isabs(place.path)]
+        above = os.path.commonpath(map(os.path.dirname, absolute)) if absolute else ""
+        files = {path: os.path.relpath(path, above) for path in absolute}
+        return {place: f"{files.get(place.path, place.path)}:{place.line}" for place in places}
+
+    def where(self, event: int) -> str:
+        """The line of a host event, or the function around it; empty where neither is known."""
+        number = int(self.of_event[event])
+        if number < 0:
+            return ""
+        place = self.groups[number][0]
+        return f"{place.path}({place.line}): {place.function}" if self.are_functions else self.names[place]
 
 
 def marked_lines(calls: Calls, places: Sequence[ProgramLine]) -> Lines:

@@ -84,8 +84,9 @@ class Ran(NamedTuple):
 
     @property
     def where(self) -> str:
-        """`` in layer1.0``, empty outside of modules."""
-        return f" in {self.row.module}" if self.row.module else ""
+        """`` in layer1.0 at net.py:11``, as far as it is known."""
+        module = f" in {self.row.module}" if self.row.module else ""
+        return f"{module} at {next(iter(self.row.lines))}" if self.row.lines else module
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

@@ -16,6 +16,7 @@ from rooflines.profiler.read.records import Int64s, Trace
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.tree.breakdown import step_breakdown
 from rooflines.profiler.tree.external_trace import run_of_trace
+from rooflines.profiler.tree.lines import Lines
 from rooflines.profiler.tree.tree import Calls
 from rooflines.roofline.analysis import (
     Analysis,
@@ -33,7 +34,7 @@ from rooflines.roofline.analysis import (
 from rooflines.roofline.count.kernel_names import traced_precision
 from rooflines.roofline.judge.bounds import with_shortest_kernel
 from rooflines.roofline.judge.call_sites import by_call_site, summed, unmodeled
-from rooflines.roofline.judge.lines import with_lines
+from rooflines.roofline.judge.lines import lines_of, with_lines
 from rooflines.roofline.judge.operator_rows import module_rows, operator_row, total, unmodeled_row
 from rooflines.roofline.judge.step.activity import activity
 from rooflines.roofline.judge.step.generation import generation, phase_factors, timed_tokens
@@ -192,14 +193,15 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     traced = partition(timed, rows)
     divided, fed = _divided(traced, clocked.step_s, clocked.waits, facts, given.quiet)
     breakdown = step_breakdown(timed.calls, timed.windows, timed.overhead)
-    waits_for, works = _on_host(timed, traced, divided)
+    lines = lines_of(timed)
+    waits_for, works = _on_host(timed, traced, divided, lines)
     lost = lost_work(timed, rows)
     served = bool(timed.calls.batches)
     operators, place = by_call_site(rows, summed, apart=served)
     uncounted = [unmodeled_row(gap, timed) for gap in timed.gaps]
     gaps, place_of_gaps = by_call_site(uncounted, unmodeled, apart=served)
     places = np.concatenate((place, len(operators) + place_of_gaps))
-    operators, gaps, lines = with_lines(timed, places, operators, gaps)
+    operators, gaps, of_program = with_lines(timed, lines, places, operators, gaps)
     coverage = replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(
@@ -246,7 +248,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         compiled=facts.workload.compiled or is_compiled(trace),
         coverage=coverage,
         operators=operators,
-        lines=lines,
+        lines=of_program,
         modules=module_rows(timed, rows, roofs is not None and divided.is_bounded),
         usage=used,
         notes=(
@@ -379,14 +381,14 @@ def _divided(
 
 
 def _on_host(
-    attribution: Attribution, traced: Partition, divided: Partition
+    attribution: Attribution, traced: Partition, divided: Partition, lines: Lines
 ) -> tuple[tuple[Synchronization, ...], tuple[HostWork, ...]]:
     """The host's waits and work during the device's idle time in the step."""
     if traced.of != "device" or traced.causes is None or not traced.timeline.idle_s:
         return (), ()
     left = min(1.0, divided.timeline.idle_s / traced.timeline.idle_s)
-    waits = synchronizations(attribution, traced.causes)
-    works = host_work(attribution, traced.causes["host_bound"])
+    waits = synchronizations(attribution, traced.causes, lines)
+    works = host_work(attribution, traced.causes["host_bound"], lines)
     return (
         tuple(replace(wait, idle_s=wait.idle_s * left) for wait in waits),
         tuple(replace(work, idle_s=work.idle_s * left) for work in works),

@@ -3,11 +3,9 @@ ran for it."""
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import TypeVar
 
 import msgspec
@@ -89,6 +87,7 @@ def _sites(calls: Calls, codes: dict[tuple[object, ...], int]) -> tuple[Int64s, 
 
 def with_lines(
     attribution: Attribution,
+    lines: Lines,
     places: Int64s,
     operators: Sequence[OperatorRow],
     gaps: Sequence[Unmodeled],
@@ -97,7 +96,6 @@ def with_lines(
 
     ``places`` are those of the rows and gaps of ``attribution`` among ``operators`` and ``gaps``.
     """
-    lines = lines_of(attribution)
     pieces = attribution.pieces
     on_device = bool(len(attribution.trace.device))
     event = attribution.calls.launch[pieces.event] if on_device else pieces.event
@@ -114,26 +112,23 @@ def with_lines(
         group = lines.groups[number] if number >= 0 and whole_ns[at] > 0 else ()
         for place in group:  # a fused kernel is divided equally
             shares[at][place] = shares[at].get(place, 0.0) + total / float(whole_ns[at]) / len(group)
-    names = _short([*dict.fromkeys(chain.from_iterable(shares.values()))])
 
     def told(row: _AnyRow, at: int) -> _AnyRow:
-        of_row = longest_first((names[place], share) for place, share in shares[at].items())
+        of_row = longest_first((lines.names[place], share) for place, share in shares[at].items())
         return msgspec.structs.replace(row, lines=of_row) if of_row else row
 
     rows: list[OperatorRow | Unmodeled] = [*operators, *gaps]
     return (
         tuple(told(row, at) for at, row in enumerate(operators)),
         tuple(told(row, len(operators) + at) for at, row in enumerate(gaps)),
-        _line_rows(rows, shares, names, are_functions=lines.are_functions),
+        _line_rows(rows, shares, lines),
     )
 
 
 def _line_rows(
     rows: Sequence[OperatorRow | Unmodeled],
     shares: dict[int, dict[ProgramLine, float]],
-    names: dict[ProgramLine, str],
-    *,
-    are_functions: bool,
+    lines: Lines,
 ) -> tuple[LineRow, ...]:
     """The lines with their shares of the ``rows``."""
     of_line: dict[ProgramLine, list[tuple[OperatorRow | Unmodeled, float]]] = defaultdict(list)
@@ -146,11 +141,11 @@ def _line_rows(
         bounded = [(row, share) for row, share in counted if row.lower_bound_s is not None]
         found.append(
             LineRow(
-                place=names[place],
+                place=lines.names[place],
                 path=place.path,
                 line=place.line,
                 function=place.function,
-                is_function=are_functions,
+                is_function=lines.are_functions,
                 text=place.text,
                 time_s=sum(row.time_s * share for row, share in parts),
                 flops=sum(row.flops * share for row, share in counted),
@@ -165,11 +160,3 @@ def _line_rows(
             )
         )
     return tuple(sorted(found, key=lambda row: (-row.time_s, row.place)))
-
-
-def _short(places: Sequence[ProgramLine]) -> dict[ProgramLine, str]:
-    """``net.py:11`` of each line, with the folders below the one that all files are in."""
-    absolute = [place.path for place in places if os.path.isabs(place.path)]
-    above = os.path.commonpath(map(os.path.dirname, absolute)) if absolute else ""
-    files = {path: os.path.relpath(path, above) for path in absolute}
-    return {place: f"{files.get(place.path, place.path)}:{place.line}" for place in places}

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
-from rooflines.roofline.analysis import Analysis, Bound, OperatorRow
+from rooflines.roofline.analysis import Analysis, Bound
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.judge.bounds import Placement, place_on_roofline
 from rooflines.serial import read_json
-
-if TYPE_CHECKING:
-    from rooflines.roofline.predict.forecast import Operator
 
 _PUBLIC = Path(__file__).with_name("public_calls.json")
 
@@ -36,8 +33,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound
 
     @classmethod
-    def of(cls, row: OperatorRow | Operator, work: Work, placed: Placement) -> Call:
-        """A call of ``row``, with its ``work`` as it is ``placed``."""
+    def of(cls, row: Any, work: Work, placed: Placement) -> Call:
+        """A call of ``row``, an operator of an analysis or a forecast, with its ``work`` as it is ``placed``."""
         return Call(
             name=row.name,
             category=row.category,

@@ -4,6 +4,7 @@ import pytest
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.tree.idle import idle_causes
+from rooflines.profiler.tree.lines import stack_lines
 from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronizations
 from tests.roofline.rooms import analyzed, attributed, copied, frame, runtime
 from tests.traces import add, kernel, launch, op, span, trace
@@ -13,7 +14,8 @@ def explained(*events):
     """The waits and the work of the host in a trace of these events."""
     found = attributed(*events)
     causes = idle_causes(found.calls, intervals.subtract(found.window, found.busy))
-    return synchronizations(found, causes), host_work(found, causes["host_bound"])
+    lines = stack_lines(found.calls)
+    return synchronizations(found, causes, lines), host_work(found, causes["host_bound"], lines)
 
 
 def step(*events):

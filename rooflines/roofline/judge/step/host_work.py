@@ -18,7 +18,7 @@ import numpy as np
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.distinct import distinct
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.nesting import covered, exclusive, nest, parents
+from rooflines.profiler.read.nesting import covered, exclusive, nest
 from rooflines.profiler.read.records import (
     ANNOTATION,
     COMPILING,
@@ -30,6 +30,7 @@ from rooflines.profiler.read.records import (
     Trace,
 )
 from rooflines.profiler.tree.idle import is_wait, waiting
+from rooflines.profiler.tree.lines import Lines
 from rooflines.profiler.tree.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
 from rooflines.roofline.count.by_key import grouped
@@ -72,7 +73,9 @@ def is_compiled(trace: Trace) -> bool:
     return any(_COMPILED.match(name) for name in trace.names)
 
 
-def synchronizations(attribution: Attribution, causes: dict[str, Intervals]) -> tuple[Synchronization, ...]:
+def synchronizations(
+    attribution: Attribution, causes: dict[str, Intervals], lines: Lines
+) -> tuple[Synchronization, ...]:
     """The waits for the device by call, operator and place, those that leave it idle the longest first.
 
     ``causes`` are the idle times of the device by cause.
@@ -95,13 +98,12 @@ def synchronizations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
     own = intervals.merge(causes["synchronization"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
-    frames = _Frames(attribution.trace)
     calls = attribution.calls
     names = attribution.trace.names
 
     def site(wait: int) -> tuple[str, str, str]:
         event = int(waits[wait])
-        return names[host.name[event]], _operator_around(calls, event), frames.around(event)
+        return names[host.name[event]], _operator_around(calls, event), lines.where(event)
 
     made = [
         Synchronization(
@@ -119,7 +121,7 @@ def synchronizations(attribution: Attribution, causes: dict[str, Intervals]) -> 
     )[:_MOST]
 
 
-def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork, ...]:
+def host_work(attribution: Attribution, host_bound: Intervals, lines: Lines) -> tuple[HostWork, ...]:
     """Work of the launching threads in ``host_bound``, while the device had nothing to do, longest first."""
     launched = attribution.calls.launch[attribution.calls.launch >= 0]
     if not len(launched) or not len(host_bound):
@@ -133,7 +135,7 @@ def host_work(attribution: Attribution, host_bound: Intervals) -> tuple[HostWork
     host_bound = intervals.subtract(host_bound, intervals.union(host.start_ns[within], host.end_ns[within]))
     functions, inside = _functions(trace, host_bound, threads)
     left = intervals.subtract(host_bound, inside)
-    operators = _operators(calls, left, on_launching)
+    operators = _operators(calls, left, on_launching, lines)
     pieces = [*compiling, *functions, *operators, *_allocations(trace, attribution.window, host_bound)]
     for kind, test in _RANGES.items():
         pieces += _ranges(calls, host_bound, on_launching, kind, test)
@@ -175,7 +177,7 @@ def _idle_in(
     ]
 
 
-def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
+def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask, lines: Lines) -> list[_Idle]:
     """Operators that compute on the host, with no call of a device's runtime below them, and long first calls
     of that runtime or of operators around them that wait for nothing: they load a library or a kernel. All by
     their own time, without what they call."""
@@ -206,7 +208,6 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
         & (own >= np.where(on_host[chosen], _LONG_OPERATOR_NS, _LONG_STRETCH_NS))
         & (idle > 0)
     )
-    frames = _Frames(calls.trace)
     first = _firsts(calls, chosen[kept & on_host[chosen]])
     again = _again(calls)
     names = calls.trace.names
@@ -219,7 +220,7 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask) -> list[
             continue
         kind: Kind = "operator" if computes else "runtime"
         shapes = calls.trace.signatures[signature].shapes() if signature >= 0 else ""
-        found.append(_Idle(kind, names[host.name[event]], shapes, round(idle_ns), frames.around(event)))
+        found.append(_Idle(kind, names[host.name[event]], shapes, round(idle_ns), lines.where(event)))
     return found
 
 
@@ -392,25 +393,3 @@ def _operator_around(calls: Calls, event: int) -> str:
     )
     native = list(takewhile(lambda name: name.startswith("aten::"), names))
     return native[-1] if native else ""
-
-
-class _Frames:
-    """The function of the Python stack around an event, empty where no stack was recorded."""
-
-    def __init__(self, trace: Trace) -> None:
-        frames = trace.frames
-        self._trace = trace
-        after, self._end = nest(frames.thread, frames.start_ns, frames.end_ns)
-        self._parent = parents(after)
-        threads = distinct(frames.thread)[0]
-        ends = np.searchsorted(frames.thread, threads, side="right").tolist()
-        self._between = dict(zip(threads.tolist(), zip([0, *ends], ends, strict=False), strict=True))
-
-    def around(self, event: int) -> str:
-        """The innermost one around the begin of a host event."""
-        host, frames = self._trace.host, self._trace.frames
-        low, high = self._between.get(int(host.thread[event]), (0, 0))
-        frame = low + int(np.searchsorted(frames.start_ns[low:high], host.start_ns[event], side="right")) - 1
-        while frame >= low and self._end[frame] <= host.start_ns[event]:
-            frame = int(self._parent[frame])
-        return self._trace.frame_names[frames.name[frame]] if frame >= low else ""
