@@ -537,6 +537,15 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     stream: int | None = None
 
 
+class LineShare(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the program that a row comes from."""
+
+    #: ``net.py:11``; in a trace of others a function, by its first line
+    place: str
+    #: of the row's time
+    share: float
+
+
 class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     """An operator without a count in one module and phase. A kernel that no operator launched is a row of its
     own."""
@@ -551,7 +560,7 @@ class Unmodeled(msgspec.Struct, frozen=True, kw_only=True):
     shapes: str = ""
     #: as in ``OperatorRow``
     caller: str | None = None
-    lines: dict[str, float] | None = None
+    lines: tuple[LineShare, ...] = ()
     step_times_s: tuple[float, ...] | None = None
     exposed_s: float | None = None
     kernels: tuple[Kernel, ...] = ()
@@ -667,9 +676,8 @@ class OperatorRow(msgspec.Struct, frozen=True, kw_only=True):
     #: the nearest operator around most of its calls on a device that is none of ATen's: of autograd, another
     #: library or compiled code
     caller: str | None = None
-    #: the lines of the program that it comes from (``net.py:11``), each with its share of the time, the
-    #: largest first; in a trace of others the functions, each by its first line
-    lines: dict[str, float] | None = None
+    #: the lines of the program that it comes from, those with most of its time first
+    lines: tuple[LineShare, ...] = ()
     #: the time in each traced step, whose mean is ``time_s``; absent with fewer than two steps
     step_times_s: tuple[float, ...] | None = None
     #: what it ran on the device, longest first

@@ -19,7 +19,7 @@ def lines_of_rows(*events, **known):
     from rooflines.roofline.judge.judge import judge
 
     found = judge(attributed(*events, **known)).analysis
-    return {row.name: row.lines for row in (*found.operators, *found.unmodeled)}, found.lines
+    return {row.name: {line.place: line.share for line in row.lines} for row in (*found.operators, *found.unmodeled)}, found.lines
 
 
 def test_the_kth_call_of_a_step_has_the_line_of_the_kth_call_in_the_marked_step():
@@ -37,7 +37,7 @@ def test_where_a_step_makes_another_number_of_calls_only_a_common_line_is_known(
     step = (span("ProfilerStep#0", 0, 100), mark(0, 1), add(2, 5), mm(8, 1, 4, 4, 4), mark(1, 9), add(10, 5))
     traced = (span("ProfilerStep#0", 0, 150), add(2, 30), mm(40, 2, 4, 4, 4), mm(45, 2, 4, 4, 4))
     rows, _ = lines_of_rows(*traced, marked=tree(trace(*step)), lines=(FIRST, SECOND))
-    assert rows == {"aten::add": None, "aten::mm": {"net.py:7": 1.0}}
+    assert rows == {"aten::add": {}, "aten::mm": {"net.py:7": 1.0}}
 
 
 def test_the_backward_has_the_line_of_its_forward_on_whichever_thread_it_runs():
@@ -53,7 +53,7 @@ def test_the_backward_has_the_line_of_its_forward_on_whichever_thread_it_runs():
 
 def test_marks_are_no_modules_and_no_time():
     rows, _ = lines_of_rows(span("ProfilerStep#0", 0, 100), mark(0, 1), add(2, 5))
-    assert rows == {"aten::add": None}
+    assert rows == {"aten::add": {}}
 
 
 def test_a_stack_tells_the_innermost_function_of_the_program(tmp_path):
@@ -66,7 +66,7 @@ def test_a_stack_tells_the_innermost_function_of_the_program(tmp_path):
         mm(5, 10, 4, 4, 4),
         add(60, 20),
     )
-    by_name = {row.name: row.lines for row in found.operators}
+    by_name = {row.name: {line.place: line.share for line in row.lines} for row in found.operators}
     assert by_name == {"aten::mm": {"models/net.py:12": 1.0}, "aten::add": {"train.py:3": 1.0}}
     assert [(row.function, row.is_function, row.path) for row in found.lines] == [
         ("main", True, "train.py"),

@@ -266,10 +266,11 @@ def _operator_totals(
 
 def _lines(row: OperatorRow) -> Cell:
     """The line with most of the row's time, and how many more there are."""
-    lines = row.lines or {}
-    more = f" +{len(lines) - 1}" if len(lines) > 1 else ""
-    told = "\n".join(f"{place}: {percent(share)}" for place, share in lines.items())
-    return Cell(value=f"{next(iter(lines), '')}{more}", hover=told)
+    if not row.lines:
+        return Cell()
+    more = f" +{len(row.lines) - 1}" if len(row.lines) > 1 else ""
+    told = "\n".join(f"{line.place}: {percent(line.share)}" for line in row.lines)
+    return Cell(value=f"{row.lines[0].place}{more}", hover=told)
 
 
 def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:

@@ -211,7 +211,7 @@ def _row(one: TableRow, analysis: Analysis) -> str:
     row = one.row
     size = si(row.bytes, "B") if row.category == "communication" and row.bytes else ""
     shapes = given(" ({})", shorten_shapes(row.shapes, _SHAPES) or size)
-    place = next(iter(row.lines or ()), "")
+    place = row.lines[0].place if row.lines else ""
     text = f"{operator_name(row)}{given(' in {}', module_text(one))}{given(' at {}', place)}"
     text += f"{shapes}{given(', {}', row.phase)}"
     text += (

@@ -86,7 +86,7 @@ class Ran(NamedTuple):
     def where(self) -> str:
         """`` in layer1.0 at net.py:11``, as far as it is known."""
         module = f" in {self.row.module}" if self.row.module else ""
-        return f"{module} at {next(iter(self.row.lines))}" if self.row.lines else module
+        return f"{module} at {self.row.lines[0].place}" if self.row.lines else module
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

@@ -111,7 +111,7 @@ def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
     calls = sum(row.calls for row in worst)
     module = path_pattern([row.module for row in worst])
     shapes = shapes_range([row.shapes for row in worst])
-    lines = [place for row in worst for place in row.lines or ()]
+    lines = [line.place for row in worst for line in row.lines]
     where = f"{worst[0].name}{f' in {module}' if module else ''}{f' at {lines[0]}' if lines else ''}"
     many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
     return f"{where} ({shapes}): {many}, {percent(efficiency_of(worst) or 0.0)} of its bound"

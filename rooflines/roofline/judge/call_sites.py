@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from rooflines.profiler.read.records import Int64s
-from rooflines.roofline.analysis import Kernel, OperatorRow, Unmodeled
+from rooflines.roofline.analysis import Kernel, LineShare, OperatorRow, Unmodeled
 from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.judge.shapes import path_pattern, shapes_range
 
@@ -104,6 +104,7 @@ def _rated(members: Sequence[OperatorRow], amount: str, rate: str) -> bool:
 
 def _shared(members: Sequence[OperatorRow] | Sequence[Unmodeled]) -> dict[str, Any]:
     """What rows with and without a work model have."""
+    time_s = _total(row.time_s for row in members)
     by_name = grouped((kernel for row in members for kernel in row.kernels), lambda kernel: kernel.name)
     exposed = [row.exposed_s for row in members if row.exposed_s is not None]
     in_steps = [row.step_times_s for row in members if row.step_times_s is not None]
@@ -111,23 +112,23 @@ def _shared(members: Sequence[OperatorRow] | Sequence[Unmodeled]) -> dict[str, A
         "module": path_pattern([row.module for row in members]),
         "shapes": shapes_range([row.shapes for row in members]),
         "calls": _total(row.calls for row in members),
-        "time_s": _total(row.time_s for row in members),
+        "time_s": time_s,
         "step_times_s": tuple(map(math.fsum, zip(*in_steps, strict=True)))
         if len(in_steps) == len(members)
         else None,
         "exposed_s": sum(exposed) if exposed else None,
-        "lines": _shared_lines(members),
+        "lines": line_shares(
+            (line.place, line.share * row.time_s / (time_s or 1.0)) for row in members for line in row.lines
+        ),
         "kernels": tuple(
             sorted(map(merged_kernel, by_name.values()), key=lambda kernel: (-kernel.time_s, kernel.name))
         ),
     }
 
 
-def _shared_lines(members: Sequence[OperatorRow] | Sequence[Unmodeled]) -> dict[str, float] | None:
-    """The lines of all ``members`` with their shares of the time of all."""
-    time_s = sum(row.time_s for row in members) or 1.0
-    times = ((place, share * row.time_s) for row in members for place, share in (row.lines or {}).items())
-    return {place: part / time_s for place, part in longest_first(times).items()} or None
+def line_shares(shares: Iterable[tuple[str, float]]) -> tuple[LineShare, ...]:
+    """The lines with the sums of their shares, the largest first."""
+    return tuple(LineShare(place=place, share=share) for place, share in longest_first(shares).items())
 
 
 def _total(values: Iterable[float]) -> int | float:

@@ -19,6 +19,7 @@ from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import step_number
 from rooflines.roofline.analysis import LineRow, OperatorRow, Unmodeled
 from rooflines.roofline.count.by_key import longest_first
+from rooflines.roofline.judge.call_sites import line_shares
 from rooflines.roofline.own.host import places_in_step
 from rooflines.roofline.own.own import Attribution
 
@@ -114,8 +115,8 @@ def with_lines(
             shares[at][place] = shares[at].get(place, 0.0) + total / float(whole_ns[at]) / len(group)
 
     def told(row: _AnyRow, at: int) -> _AnyRow:
-        of_row = longest_first((lines.names[place], share) for place, share in shares[at].items())
-        return msgspec.structs.replace(row, lines=of_row) if of_row else row
+        of_row = ((lines.names[place], share) for place, share in shares[at].items())
+        return msgspec.structs.replace(row, lines=line_shares(of_row))
 
     rows: list[OperatorRow | Unmodeled] = [*operators, *gaps]
     return (

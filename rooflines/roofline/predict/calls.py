@@ -34,7 +34,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, row: Any, work: Work, placed: Placement) -> Call:
-        """A call of ``row``, an operator of an analysis or a forecast, with its ``work`` as it is ``placed``."""
+        """A call of ``row`` of an analysis or a forecast, with its ``work`` as it is ``placed``."""
         return Call(
             name=row.name,
             category=row.category,
