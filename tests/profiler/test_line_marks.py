@@ -104,6 +104,7 @@ def test_marks_that_another_thread_closes_end_at_the_next_call(program):
         ("<string>", False),
         ("<frozen importlib._bootstrap>", False),
         ("/usr/lib/python3/dist-packages/timm/layers.py", False),
+        ("/tmp/torchinductor_me/ab/cabcd.py", False),
         ("/home/me/site-packages-of-mine/net.py", True),
         (__file__, True),
     ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -29,12 +30,14 @@ _MOST_MARKS = 100_000
 
 @functools.cache
 def is_of_program(file: str) -> bool:
-    """Whether ``file`` is source code of the program: no package, module of Python, or code from a string."""
-    path = Path(file)
-    return (
-        not file.startswith("<")
-        and not any(part in _PACKAGES for part in path.parts)
-        and not any(folder in path.parents for folder in (_OURS, *_PYTHON))
+    """Whether ``file`` is source code of the program: no package, module of Python, code from a string, or
+    code that inductor made."""
+    path, cache = Path(file), os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    others = (_OURS, *_PYTHON, *([Path(cache)] if cache else []))
+    return not (
+        file.startswith("<")
+        or any(part in _PACKAGES or part.startswith("torchinductor_") for part in path.parts)
+        or any(folder in path.parents for folder in others)
     )
 
 
