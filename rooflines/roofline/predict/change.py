@@ -495,8 +495,10 @@ def compiled(change: Change, step: PredictedStep) -> Gain | None:
                 of[place[id(row)]] += row.time_s * chain.inside_bytes / chain.bytes
     traffic_s = sum(of.values())
     host_s = step.host_s(calls)
-    # On a CPU, inductor runs convolutions in channels-last layout.
-    for at, row in enumerate(step.rows):
+    # On a CPU, inductor runs convolutions in channels-last layout, but not those of a backward, whose graph
+    # has no convolution to decide by (torch/_inductor/graph.py, decide_layout_opt): what the forward saves
+    # for it then comes back in the layout of eager mode.
+    for at, row in enumerate(step.rows if step.analysis.workload.mode != "training" else ()):
         of[at] += reorders(row, step).activations_s
     layout_s = sum(of.values()) - traffic_s
     of["host_bound"] = host_s
