@@ -25,7 +25,7 @@ from rooflines.roofline.analysis import CATEGORIES as ALL_CATEGORIES
 from rooflines.roofline.analysis import OperatorRow
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.kernel_names import short_kernel
-from rooflines.roofline.judge.shapes import path_pattern, repeated_key, shapes_range
+from rooflines.roofline.judge.shapes import path_pattern, repeated_key
 from rooflines.roofline.predict.rows import FUSABLE, updates_at_once
 from rooflines.units import percent, seconds
 
@@ -43,6 +43,23 @@ _FBGEMM = re.compile("Split.*Lookup|split_embedding")
 LARGE_S = 50e-6
 # A library's tiles of 128 waste so much of a size that is just above a multiple of them.
 TILE, WASTE = 128, 1.1
+# The cause behind a remedy, by a word of the remedy; the first one counts.
+_CAUSES = {
+    "cudnn.benchmark": "on algorithms that were not compared",
+    "channels": "on images that are stored channels first",
+    "fused=True": "one tensor at a time",
+    "max-autotune": "on the library's default kernels",
+    "TUNABLEOP": "on the library's default kernels",
+    "multiples of": "on sizes that do not fill the library's tiles",
+    "newer release": "on kernels of a library that is not tuned for their sizes",
+    "tuned for": "on a kernel that is not tuned for this device",
+    "need_weights": "without a fused kernel",
+    "a fused backend": "without a fused kernel",
+    "runs fused already": "on a fused kernel that is not the fastest",
+    "compile": "unfused",
+    "graph breaks": "unfused",
+    "": "with too little work in a call",
+}
 _MAKER = re.compile(
     r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]"
 )
@@ -71,15 +88,10 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         lost = {one.key: _lost_s(case, one) for one in found}
         # The figures of the operators are not those of the time that other advice has left.
         entire = [one.whole() for one in found]
-        worst = _worst(found, lost)
         saves_s, time_s = sum(lost.values()), total(entire)
         roof_s = time_s - sum(one.headroom_s or 0.0 for one in entire)
         attained_s = time_s - sum(_lost_s(case, one) for one in entire)
-        attained = (
-            f", the rate that products attain on this device {seconds(attained_s)}"
-            if attained_s > roof_s
-            else ""
-        )
+        attained = f", at the rate that products attain {seconds(attained_s)}" if attained_s > roof_s else ""
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
@@ -87,10 +99,10 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
             "other the ", "other steps of the "
         )
         return Advice(
-            f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
+            f"{name[0].upper()}{name[1:]} {runs(category)} {_cause(str(suggestion))}",
             saves_s,
-            f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; "
-            f"largest loss: {worst}",
+            f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency, at the roofline "
+            f"{seconds(roof_s)}{attained}; most is lost in {_worst(found, lost)}",
             suggestion,
             lost,
             changes="work"
@@ -102,6 +114,11 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
     return rule
 
 
+def _cause(remedy: str) -> str:
+    """Why operators stay below their bound, by what helps."""
+    return next(cause for word, cause in _CAUSES.items() if word in remedy)
+
+
 def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
     """The operator that loses most in all layers together: where it is, its calls, the mean time of one and
     its efficiency."""
@@ -111,10 +128,10 @@ def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
     )
     worst = [row for row, _ in max(every.values(), key=lambda members: sum(lost_s for _, lost_s in members))]
     time_s, calls = sum(row.time_s for row in worst), sum(row.calls for row in worst)
-    module, shapes = path_pattern([row.module for row in worst]), shapes_range([row.shapes for row in worst])
+    module = path_pattern([row.module for row in worst])
     where = f"{worst[0].name} in {module}" if module else worst[0].name
     many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
-    return f"{where} ({shapes}): {many}, {percent(efficiency_of(tuple(worst)) or 0.0)} of its bound"
+    return f"{where} ({many} at {percent(efficiency_of(tuple(worst)) or 0.0)})"
 
 
 def _lost_s(case: Case, one: Ran) -> float:
