@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rooflines.reports.document import Page
     from rooflines.reports.page.statements import Said
 
+# What a screen has room for, next to what was printed before.
+_LINES: Final = 14
 # Options of reading a trace, with the number of their values.
 _READING: Final = {
     "--ceilings": 1,
@@ -67,7 +69,7 @@ def summary(
         option(
             "Largest length: a number of tokens (estimated as 4 characters each), or of lines "
             "with the word lines (40lines).",
-            show_default="no limit",
+            show_default="14 lines as Markdown without a question",
         ),
     ] = None,
     format: Annotated[
@@ -89,7 +91,7 @@ def summary(
 
     if changes and question:
         raise UsageError("--whatif cannot be used with --question.", hint="Ask without it.")
-    limit = _limit(budget)
+    limit = _limit(budget) or ((_LINES, True) if format == "md" and not question else None)
     record, page, command, said = _read(sources, against, changes or (), {"ceilings": ceilings, **reading})
     shown = " ".join(([against] if against else []) + sources)
     prints = shlex.join([*command, *_as_typed(sys.argv), "--format", "json"])

@@ -120,14 +120,9 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
 
 
 def _change(number: int, finding: Finding, saving: str, suggestion: str) -> Said:
-    text = f"{finding.title}: {saving}. Evidence: {finding.evidence}. Try: {suggestion}".rstrip(".")
     saved = "later_s" if finding.later_s else "saves_s" if finding.about_s is None else "about_s"
-    figures = (f"/findings/{number}/{saved}", f"/findings/{number}/example/ts_us")
-    return Said(
-        "change",
-        f"{text}{sentences.example(finding.example, 'the longest of these operators runs')}.",
-        figures,
-    )
+    text = f"{finding.title}: {saving}. Try: {suggestion}".rstrip(".")
+    return Said("change", f"{text}.", (f"/findings/{number}/{saved}", f"/findings/{number}/evidence"))
 
 
 def _step(analysis: Analysis) -> Iterator[Said]:
@@ -217,7 +212,7 @@ def _row(one: TableRow, analysis: Analysis) -> str:
         f"{percent(share_of_step(row.time_s, analysis))}), {_times(row.calls)}"
     )
     if row.headroom_s is not None:
-        reached = given(" at {} of the bound", row.efficiency, percent)
+        reached = given(" at {} efficiency", row.efficiency, percent)
         text += f"; {bound_text(one)}{reached}, {seconds(row.headroom_s)} above it"
     marks = (
         ("not counted: ", one.reason),
@@ -226,7 +221,7 @@ def _row(one: TableRow, analysis: Analysis) -> str:
         ("", row.flag),
     )
     text += "".join(f"; {label}{mark}" for label, mark in marks if mark)
-    return f"{text}{sentences.example(one.members[0].example)}."
+    return f"{text}."
 
 
 def _memory(analysis: Analysis) -> Iterator[Said]:
@@ -340,7 +335,7 @@ def _module(analysis: Analysis, path: str) -> Iterator[Said]:
     for number, row in enumerate(analysis.modules):
         if row.path == path or row.path.startswith(f"{path}.") or not path:
             reached, above = (
-                given(", at {} of the bound", row.efficiency, percent),
+                given(", at {} efficiency", row.efficiency, percent),
                 given(", {} above it", row.headroom_s, seconds),
             )
             text = (
