@@ -132,8 +132,9 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Pro
     else:
         print_page(page_of(pipeline.analyze(directory)))
     print(f"\nreport    {shown}")
-    print(f"rebuild   rooflines report {shlex.quote(str(directory))}")
     if "tensorboard" in formats:
         print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
     if rank is not None:
         print(f"all ranks rooflines analyze {shlex.quote(str(directory.parent))}")
+    else:
+        print(f"next      rooflines advise {shlex.quote(str(directory))} --try")
