@@ -60,11 +60,9 @@ def markdown(block: Block, most: int | None = None) -> Iterator[str]:
             yield _rows(["", ""], [":--", ":--"], [[name, "  ".join(said)] for name, *said in block.rows])
         case Findings():
             for number, one in enumerate(block.items, start=1):
-                suggestion = f" Try {inert(one.suggestion)}" if one.suggestion else ""
-                yield (
-                    f"{number}. **{inert(one.title)}**: {inert(one.saves)}. "
-                    f"{inert(one.evidence)}.{suggestion}"
-                )
+                steps = (f"\n   {at}. {inert(step)}" for at, step in enumerate(one.steps, start=1))
+                text = f"{number}. **{inert(one.title)}**: {inert(one.saves)}. {inert(one.evidence)}."
+                yield text + "".join(steps)
         case Bar():
             if block.title:
                 yield f"### {inert(block.title)}"
