@@ -89,9 +89,7 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         # The figures of the operators are not those of the time that other advice has left.
         entire = [one.whole() for one in found]
         saves_s, time_s = sum(lost.values()), total(entire)
-        roof_s = time_s - sum(one.headroom_s or 0.0 for one in entire)
         attained_s = time_s - sum(_lost_s(case, one) for one in entire)
-        attained = f", at the rate that products attain {seconds(attained_s)}" if attained_s > roof_s else ""
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
@@ -101,8 +99,8 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         return Advice(
             f"{name[0].upper()}{name[1:]} {runs(category)} {_cause(str(suggestion))}",
             saves_s,
-            f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency, at the roofline "
-            f"{seconds(roof_s)}{attained}; most is lost in {_worst(found, lost)}",
+            f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency, "
+            f"{seconds(attained_s)} attainable; most is lost in {_worst(found, lost)}",
             suggestion,
             lost,
             changes="work"
@@ -130,7 +128,7 @@ def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
     time_s, calls = sum(row.time_s for row in worst), sum(row.calls for row in worst)
     module = path_pattern([row.module for row in worst])
     where = f"{worst[0].name} in {module}" if module else worst[0].name
-    many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
+    many = f"{calls:,.3g} × {seconds(time_s / calls)}"
     return f"{where} ({many} at {percent(efficiency_of(tuple(worst)) or 0.0)})"
 
 
