@@ -339,8 +339,7 @@ def against_bars(analysis: Analysis) -> Bar | None:
     if not any(row.row.lower_bound_s for row in bounded):
         return None
     shown, longest_s = bounded[:_MOST_BARS], bounded[0].row.time_s
-    of = f": {len(shown)} of {len(bounded)} rows with a bound" if len(bounded) > len(shown) else ""
-    caption = f"Lower bound and headroom of the operators with the most time{of}"
+    caption = "Lower bound and headroom of the operators with the most time"
     bars = tuple(
         BarRow(label=_bar_label(row), text=_bar_text(row), parts=_bar_parts(row, longest_s)) for row in shown
     )

@@ -343,18 +343,8 @@ def _ceilings(analysis: Analysis) -> Section:
     roofs, missing = sentences.roofs_of_run(analysis), sentences.missing_ceilings(analysis)
     if missing:
         return section("ceilings", "Ceilings", Paragraph(missing, "absent", "always"))
-    more = len(analysis.ceilings) - len(roofs)
-    return section(
-        "ceilings",
-        "Ceilings",
-        folded=(
-            ceilings_table(analysis),
-            None
-            if roofs
-            else Paragraph("No ceiling of this device applies to an operator here.", show="brief"),
-        ),
-        remark=f"{len(roofs)} used here, {more} more in the full report" if more else "",
-    )
+    remark = f"{len(roofs)} of {len(analysis.ceilings)} apply here"
+    return section("ceilings", "Ceilings", folded=[ceilings_table(analysis)], remark=remark)
 
 
 def ceilings_table(analysis: Analysis) -> Table:

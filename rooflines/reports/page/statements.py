@@ -61,8 +61,7 @@ class Said(NamedTuple):
 
 
 def lines(record: Shown) -> list[str]:
-    """The title, the verdict, and of an analysis the time of a step and the first findings: what ``print``
-    shows."""
+    """The title, the verdict, and of an analysis the first findings: what ``print`` shows."""
     if isinstance(record, Run):
         return [sentences.subject(record.facts), f"{record.facts.status} run in {record.directory}"]
     if isinstance(record, Count):
@@ -83,8 +82,6 @@ def lines(record: Shown) -> list[str]:
 
         return [ranks.title(record), next(ranks.sentences(record))[0]]
     found = [sentences.subject(record), sentences.headline(record), *sentences.confidence(record)]
-    if record.steps:
-        found.append(f"Step time: {seconds(record.steps.median_s)} (median of {record.steps.count})")
     return found + [
         f"{number}. {one.title}: {sentences.saving(one, record.whole_s, sentences.per(record))}"
         for number, one in enumerate(record.findings[:_FINDINGS], 1)
@@ -130,16 +127,8 @@ def _step(analysis: Analysis) -> Iterator[Said]:
 
     if analysis.steps:
         yield Said("step", sentences.steps_sentences(analysis)[0], ("/steps/median_s", "/steps/ci95_s"))
-    if times := bound_times(analysis):
-        whole = "A step" if analysis.basis.per == "step" else "The trace"
-        shares = ", ".join(
-            f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items()
-        )
-        yield Said(
-            "step",
-            f"{whole} is {seconds(analysis.whole_s)}: {shares}.",
-            tuple(f"/bound_breakdown/{name}" for name in times),
-        )
+    whole = "A step" if analysis.basis.per == "step" else "The trace"
+    yield from _divided(bound_times(analysis), f"{whole} is {seconds(analysis.whole_s)}", "/bound_breakdown")
     for text in generation_sentences(analysis):
         yield Said("generation", text, ("/generation",))
     for text, pointers in sentences.idle_sentences(analysis):
