@@ -121,13 +121,13 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         operators.operators_section(analysis),
         section("kernels", "Kernels", kernel_table(analysis)),
         operators.modules_section(analysis),
+        timeline_section(analysis, _QUALITY),
         steps_section(
             analysis,
             _QUALITY,
             division := division_table(analysis),
             *said(input_sentences(analysis), "note" if division else "text"),
         ),
-        timeline_section(analysis, _QUALITY),
         memory_section(analysis),
         _usage(analysis),
         operators.coverage_section(analysis, _QUALITY),
@@ -334,7 +334,7 @@ def _usage(analysis: Analysis) -> Section:
     if missing:
         return section("usage", title, Paragraph(missing, "absent"), columns=6)
     remarks = said(usage_remarks(analysis))
-    blocks = (timeline_figure(timeline), usage_table(analysis), *remarks)
+    blocks = (usage_table(analysis), *remarks, timeline_figure(timeline))
     of = "in the timed steps" if analysis.usage and analysis.usage.window == "timed pass" else ""
     return section("usage", title, *blocks, columns=6, remark=of)
 

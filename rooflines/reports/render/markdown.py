@@ -30,9 +30,9 @@ def _page(page: Page) -> Iterator[str]:
     yield f"# {inert(page.title)}"
     if page.made:
         yield inert(page.made)
+    yield f"**{inert(page.verdict)}**"
     if page.status:
         yield f"**{inert(page.status[1])}**"
-    yield f"**{inert(page.verdict)}**"
     if page.label:
         yield f"> {inert(page.label)}"
     if page.said:

@@ -20,7 +20,7 @@ from tests.samples import analysis as sample
 from tests.usage_samples import machine_analysis
 
 SECTIONS = (
-    "verdict", "where", "roofline", "findings", "operators", "modules", "steps", "timeline", "memory", "usage", "coverage",
+    "verdict", "where", "roofline", "findings", "operators", "modules", "timeline", "steps", "memory", "usage", "coverage",
     "ceilings", "device", "method",
 )  # fmt: skip
 PARTIAL = variants.partial()
