@@ -343,7 +343,7 @@ def against_bars(analysis: Analysis) -> Bar | None:
     bars = tuple(
         BarRow(label=_bar_label(row), text=_bar_text(row), parts=_bar_parts(row, longest_s)) for row in shown
     )
-    return Bar(name="against", title="Time against bound", caption=caption, rows=bars)
+    return Bar(name="against-rows", title="Time against bound", caption=caption, rows=bars)
 
 
 def _bar_label(row: TableRow) -> str:
