@@ -130,11 +130,13 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Pro
 
         print_page(page_of(read_json(directory / record, RankAnalysis)))
     else:
-        print_page(page_of(pipeline.analyze(directory)))
+        analysis = pipeline.analyze(directory)
+        print_page(page_of(analysis))
     print(f"\nreport    {shown}")
     if "tensorboard" in formats:
         print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
     if rank is not None:
         print(f"all ranks rooflines analyze {shlex.quote(str(directory.parent))}")
-    else:
-        print(f"next      rooflines advise {shlex.quote(str(directory))} --try")
+    if not is_job:
+        tries = " --try" if analysis.status == "complete" else ""
+        print(f"next      rooflines advise {shlex.quote(str(directory))}{tries}")

@@ -38,7 +38,7 @@ def test_pages_have_sections_numbers_and_vectors(tmp_path):
     for part in parts:
         at = text.index(part, at)
     # A figure stands at the top of the next page if it does not fit.
-    assert text.index("GFLOP/s, measured") < text.index("Step times") < text.index("Device and environment")
+    assert text.index("GFLOP/s, measured") < text.index("Step times") < text.index("Environment")
     # Figures are vectors whose text is set in the face of the page.
     reader = PdfReader(pdf.write(view.page(samples.analysis()), tmp_path / "report.pdf"))
     assert not [image for page in reader.pages for image in page.images]
