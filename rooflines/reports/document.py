@@ -341,8 +341,9 @@ def section(
 ) -> Section:
     """A section of the ``blocks`` that are there, and of those that a page folds; ``more`` are further fields
     of ``Section``."""
-    below = tuple(filter(None, folded))
-    return Section(name=name, title=title, blocks=(*filter(None, blocks), *below), folded=len(below), **more)
+    below = [block for block in folded if block]
+    shown = [block for block in blocks if block]
+    return Section(name=name, title=title, blocks=(*shown, *below), folded=len(below), **more)
 
 
 def sections_of(*parts: Section | None) -> tuple[Section, ...]:

@@ -110,7 +110,7 @@ _MEANINGS = {
 def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis
     is named in its place."""
-    status = sentences.status_sentences(analysis)
+    status, division = sentences.status_sentences(analysis), division_table(analysis)
     sections = sections_of(
         _where(analysis),
         _roofline(analysis),
@@ -125,7 +125,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         steps_section(
             analysis,
             _QUALITY,
-            division := division_table(analysis),
+            division,
             *said(input_sentences(analysis), "note" if division else "text"),
         ),
         memory_section(analysis),
@@ -181,8 +181,7 @@ def _utilization(analysis: Analysis) -> Iterator[str]:
         yield f"GPU busy {percent(timeline.busy_s / timeline.span_s)}"
     device = Ceilings(device="", kind=kind, ceilings=analysis.ceilings)
     rows = (
-        (row.matrix_flops, device.compute(row.precision or "fp32", row.engine or "matrix"))
-        for row in analysis.operators
+        (row.matrix_flops, device.compute(row.precision or "fp32", "matrix")) for row in analysis.operators
     )
     if least_s := sum(flops / roof.value for flops, roof in rows if roof):
         units = "tensor cores" if kind.startswith("cuda") else "arithmetic"
