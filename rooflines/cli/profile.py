@@ -130,13 +130,12 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Pro
 
         print_page(page_of(read_json(directory / record, RankAnalysis)))
     else:
-        analysis = pipeline.analyze(directory)
-        print_page(page_of(analysis))
+        print_page(page_of(pipeline.analyze(directory)))
+    parent = shlex.quote(str(directory.parent))
     print(f"\nreport    {shown}")
     if "tensorboard" in formats:
-        print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
+        print(f"browse    tensorboard --logdir {parent}")
     if rank is not None:
-        print(f"all ranks rooflines analyze {shlex.quote(str(directory.parent))}")
-    if not is_job:
-        tries = " --try" if analysis.status == "complete" else ""
-        print(f"next      rooflines advise {shlex.quote(str(directory))}{tries}")
+        print(f"all ranks rooflines analyze {parent}")
+    else:
+        print(f"next      rooflines advise {shlex.quote(str(directory))}")

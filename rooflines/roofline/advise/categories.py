@@ -93,11 +93,12 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
+        cause = next(cause for word, cause in _CAUSES.items() if word in str(suggestion))
         name = f"{'the other ' if len(rows) < len(every) else ''}{plural(category)}".replace(
             "other the ", "other steps of the "
         )
         return Advice(
-            f"{name[0].upper()}{name[1:]} {runs(category)} {_cause(str(suggestion))}",
+            f"{name[0].upper()}{name[1:]} {runs(category)} {cause}",
             saves_s,
             f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency, "
             f"{seconds(attained_s)} attainable; most is lost in {_worst(found, lost)}",
@@ -110,11 +111,6 @@ def slow(category: str) -> Callable[[Case], Advice | None]:
 
     rule.__name__ = f"slow_{category.replace('-', '_')}"
     return rule
-
-
-def _cause(remedy: str) -> str:
-    """Why operators stay below their bound, by what helps."""
-    return next(cause for word, cause in _CAUSES.items() if word in remedy)
 
 
 def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
