@@ -126,7 +126,9 @@ def chart_note(analysis: Analysis, chart: RooflineChart) -> str:
     ]
     if off_chart:
         time = seconds(sum(row.time_s for row in off_chart))
-        texts.append(f"Without FLOPs or bytes: {counted(len(off_chart), 'operator')} ({time}).")
+        texts.append(
+            f"Not on the chart, without FLOPs or bytes: {counted(len(off_chart), 'operator')} ({time})."
+        )
     if chart.left_out:
         crowded = (
             f" or not among the {MOST_POINTS} longest"
