@@ -59,7 +59,6 @@ HERE, THERE = "inference/report.html", "gpu/report.html"
 PICTURES = (
     Picture("inference", "Inference of ResNet-50 on a CPU: what limits it and what to try", (INFERENCE,), HERE),
     Picture("roofline", "Its operators on the roofline", (INFERENCE,), HERE, "roofline"),
-    Picture("against", "The same operators on a linear scale: measured time and lower bound", (INFERENCE,), HERE, "against"),
     Picture("modules", "The modules of the network by time", (INFERENCE,), HERE, "modules"),
     Picture("training", "Training of ResNet-18", (TRAINING,), "training/report.html"),
     Picture("memory", "Its memory over the step, by what it holds", (TRAINING,), "training/report.html", "memory"),

@@ -127,9 +127,11 @@ def _print_run(directory: Path, formats: tuple[str, ...], quiet: bool, rank: Pro
         print_page(page_of(read_json(directory / record, RankAnalysis)))
     else:
         print_page(page_of(pipeline.analyze(directory)))
+    parent = shlex.quote(str(directory.parent))
     print(f"\nreport    {shown}")
-    print(f"rebuild   rooflines report {shlex.quote(str(directory))}")
     if "tensorboard" in formats:
-        print(f"browse    tensorboard --logdir {shlex.quote(str(directory.parent))}")
+        print(f"browse    tensorboard --logdir {parent}")
     if rank is not None:
-        print(f"all ranks rooflines analyze {shlex.quote(str(directory.parent))}")
+        print(f"all ranks rooflines analyze {parent}")
+    else:
+        print(f"next      rooflines advise {shlex.quote(str(directory))}")

@@ -65,7 +65,7 @@ def summary(
         option(
             "Largest length: a number of tokens (estimated as 4 characters each), or of lines "
             "with the word lines (40lines).",
-            show_default="no limit",
+            show_default="14 lines as Markdown without a question",
         ),
     ] = None,
     format: Annotated[
@@ -87,13 +87,14 @@ def summary(
 
     if changes and question:
         raise UsageError("--whatif cannot be used with --question.", hint="Ask without it.")
-    limit = _limit(budget)
+    # Without a budget, the overview leaves room on the screen for what was printed before.
+    limit = _limit(budget or ("" if question or format == "json" else "14 lines"))
     record, page, command, said = _read(sources, against, changes or (), {"ceilings": ceilings, **reading})
     shown = " ".join(([against] if against else []) + sources)
     prints = shlex.join([*command, *_as_typed(sys.argv), "--format", "json"])
     found = summarize(record, page, shown, prints, question, said)
     render = serial.to_json if format == "json" else markdown
-    if limit is not None:
+    if limit:
         found = within(found, limit[0], lines=limit[1], render=render)
     print(render(found), end="")
 
@@ -109,17 +110,17 @@ def _as_typed(arguments: Sequence[str]) -> Iterator[str]:
             following = 0 if following or "=" in argument else _READING[name]
 
 
-def _limit(budget: str | None) -> tuple[int, bool] | None:
+def _limit(budget: str) -> tuple[int, bool] | None:
     """The number of tokens, or of lines, of a budget."""
-    if budget is None:
+    if not budget:
         return None
-    match = re.fullmatch(r"([1-9]\d*) *(tokens?|lines?)?", budget.strip())
+    match = re.fullmatch(r"([1-9]\d*) *(?:tokens?|(lines?))?", budget.strip())
     if match is None:
         raise UsageError(
             f"--budget {budget!r} is not a number of tokens or lines.",
             hint="For example: --budget 500, --budget 40lines",
         )
-    return int(match[1]), (match[2] or "").startswith("line")
+    return int(match[1]), bool(match[2])
 
 
 def _read(

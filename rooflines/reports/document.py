@@ -35,7 +35,7 @@ Kind = Literal["text", "note", "absent", "alert", "code", "title"]
 #   count      a whole number, or three significant figures of one that is not
 #   share      a fraction, in percent with one decimal
 #   efficiency a fraction in whole percent; above one it is marked, because it cannot be
-Words = Literal["text", "name", "path", "shapes", "middle"]
+Words = Literal["text", "name", "path", "shapes", "middle", "class"]
 Numbers = Literal["given", "own", "scaled", "figures", "count", "share", "efficiency"]
 
 # What a format that is not text lays out: names with strings, numbers, lists and such again.
@@ -273,7 +273,8 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     saves: str
     share: float
     evidence: str
-    suggestion: str
+    #: What to do, one after another.
+    steps: tuple[str, ...]
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,10 +300,17 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     remark: str = ""
     #: What a short form takes of the section stands at its end, below this title.
     under: str = ""
+    #: How many of twelve columns it takes on a wide page.
+    columns: int = 12
+    #: The last blocks, which a page folds below ``fold``, or below the title where there is none.
+    folded: int = 0
+    fold: str = ""
 
-    def of_full_form(self) -> list[Block]:
-        """The blocks that a full report has."""
-        return [block for block in self.blocks if block.show != "brief"]
+    def of_full_form(self, *, folded: bool | None = None) -> list[Block]:
+        """The blocks that a full report has: all, those that a page folds, or those that it shows."""
+        opened = len(self.blocks) - self.folded
+        part = slice(None) if folded is None else slice(opened, None) if folded else slice(opened)
+        return [block for block in self.blocks[part] if block.show != "brief"]
 
 
 def table(
@@ -331,9 +339,14 @@ def filled(
     return msgspec.structs.replace(whole, columns=tuple(columns[at] for at in kept), rows=tuple(shown))
 
 
-def section(name: str, title: str, *blocks: Block | None, remark: str = "", under: str = "") -> Section:
-    """A section of the ``blocks`` that are there."""
-    return Section(name=name, title=title, blocks=tuple(filter(None, blocks)), remark=remark, under=under)
+def section(
+    name: str, title: str, *blocks: Block | None, folded: Iterable[Block | None] = (), **more: Any
+) -> Section:
+    """A section of the ``blocks`` that are there, and of those that a page folds; ``more`` are further fields
+    of ``Section``."""
+    below = [block for block in folded if block]
+    shown = [block for block in blocks if block]
+    return Section(name=name, title=title, blocks=(*shown, *below), folded=len(below), **more)
 
 
 def sections_of(*parts: Section | None) -> tuple[Section, ...]:
@@ -392,6 +405,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     #: Sentences below the verdict.
     said: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ()
+    #: The sections that a terminal shows last, above the verdict: there its last lines are read first.
+    last: tuple[str, ...] = ()
     footer: str = ""
 
     @property

@@ -184,7 +184,7 @@ def test_a_run_says_when_it_was_not_alone(tmp_path, mine, said):
     facts = replace(FACTS, environment=replace(FACTS.environment, cpu_threads=2))
     samples = tuple(DeviceSample(time_ns=i, source="psutil", cpu_utilization=1.0, process_cpu_utilization=mine) for i in range(4))
     found = analyze(Run(directory=tmp_path, facts=facts, samples=samples)).analysis
-    assert found.verdict.startswith("Shared machine: other programs took 1.0 of 2 processors") == said
+    assert ("Shared machine: other programs took 1.0 of 2 processors" in found.verdict) == said
 
 
 @pytest.mark.parametrize(("device", "threads", "said"), [("cpu", 64, True), ("cuda:0", 64, False), ("cuda:0", 2, True)])
@@ -196,7 +196,7 @@ def test_other_programs_disturb_a_gpu_s_steps_only_where_they_leave_its_host_no_
         DeviceSample(time_ns=i, source="psutil", cpu_utilization=busy / threads, process_cpu_utilization=1.0) for i in range(4)
     )
     found = analyze(Run(directory=tmp_path, facts=replace(FACTS, environment=environment), samples=samples)).analysis
-    assert (found.other_programs is not None, found.verdict.startswith("Shared machine")) == (said, said)
+    assert (found.other_programs is not None, "Shared machine" in found.verdict) == (said, said)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.records import RUNTIME
 from rooflines.profiler.tree.tree import tree
-from rooflines.reports.document import Bar
 from rooflines.reports.page import run as view
 from rooflines.reports.render.html import render
 from rooflines.reports.render.terminal import print_page
@@ -141,7 +140,6 @@ def test_a_step_of_which_more_than_a_fifth_is_unknown_has_no_bound_and_no_larges
         assert (totals.lower_bound_s, totals.headroom_s, totals.efficiency) == (None, None, None)
         assert {row.lower_bound_s for row in analysis.modules} <= {None}
         assert not {"lower_bound_s", "headroom_s", "efficiency"} & json.loads(to_json(analysis))["totals"].keys()
-        assert "against" not in {block.name for block in view.page(analysis).blocks() if isinstance(block, Bar)}
         totals_of = [
             dict(zip((column.label for column in table.columns), table.total, strict=True))
             for table in view.page(analysis).tables()

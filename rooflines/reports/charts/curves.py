@@ -12,6 +12,7 @@ import msgspec
 from rooflines.profiler.records import MemoryCurve
 from rooflines.reports.charts.palette import SERIES_COLORS, category_mark
 from rooflines.reports.charts.paper import (
+    HALF,
     POINTS_PER_INCH,
     SMALL,
     TEXT,
@@ -289,6 +290,8 @@ class Beams(Drawing, frozen=True, kw_only=True):
 class StepTimesCurve(Drawing, frozen=True, kw_only=True):
     """The timed steps in the order run; ``steps`` has at least one duration."""
 
+    widths_in = HALF
+
     steps: Steps
 
     def figure(self, sheet: PaperSheet) -> Figure:
@@ -346,6 +349,8 @@ class StepTimesCurve(Drawing, frozen=True, kw_only=True):
 
 class Areas(Drawing, frozen=True, kw_only=True):
     """Memory over a step, its parts on each other."""
+
+    widths_in = HALF
 
     curve: MemoryCurve
 

@@ -30,6 +30,8 @@ POINTS_PER_INCH = 72.0
 WIDTH_IN = 7.6
 # The widths of a figure with many marks, for wide and for narrow windows.
 WIDE = (9.0, 4.2)
+# The same of a figure that takes half of a page.
+HALF = (6.2, 4.2)
 _PNG_DPI = 160
 
 

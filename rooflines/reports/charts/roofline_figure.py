@@ -71,6 +71,8 @@ class RooflinePoint(msgspec.Struct, frozen=True, kw_only=True):
     warning: str = ""
     #: Its shape where that is not the category's.
     mark: str = ""
+    #: The 10th percentile and the median of its speed over the steps, drawn as a bar.
+    spread: tuple[float, float] | None = None
     #: Its hover text.
     lines: tuple[tuple[str, str], ...] = ()
 
@@ -139,7 +141,8 @@ class Limits(NamedTuple):
 class RooflineChart(Drawing, frozen=True, kw_only=True):
     """Everything to draw."""
 
-    widths_in: ClassVar[tuple[float, ...]] = WIDE
+    # It stands next to the recommendations of a run.
+    widths_in: ClassVar[tuple[float, ...]] = (7.8, WIDE[1])
 
     roofs: tuple[Roof, ...]
     ridges: tuple[Ridge, ...]
@@ -222,7 +225,8 @@ class RooflineChart(Drawing, frozen=True, kw_only=True):
                 (clip(" ".join(point.name.split()), 80), point.lines), point.category
             )
             found |= {
-                f"{kind}:{point.key}": Mark(to=point.category) for kind in ("name", "leader", "warning")
+                f"{kind}:{point.key}": Mark(to=point.category)
+                for kind in ("name", "leader", "warning", "spread")
             }
         for number, roof in enumerate(self.roofs):
             ceiling, off = roof.ceiling, not roof.shown
@@ -384,6 +388,17 @@ class _Plot:
         )
         self.axes.add_collection(drawn, autolim=False)
         for point, (x, y, radius) in zip(points, self.discs, strict=True):
+            if point.spread and point.time_s >= _MARKED * self.chart.full_s:
+                self.axes.plot(
+                    (point.intensity, point.intensity),
+                    point.spread,
+                    "-_",
+                    color=self.sheet.color(point.category),
+                    linewidth=1,
+                    markersize=5,
+                    zorder=2.5,
+                    gid=f"spread:{point.key}",
+                )
             if point.warning and point.time_s >= _MARKED * self.chart.full_s:
                 x += radius + 3
                 self.write(

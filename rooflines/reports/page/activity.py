@@ -11,19 +11,14 @@ from rooflines.reports.charts.lanes import Item, Lanes
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.timeline import TimelineFigure
 from rooflines.reports.document import (
-    SHARE,
-    Cell,
-    Column,
     Figure,
     Paragraph,
     Section,
-    Table,
     said,
     section,
-    table,
 )
 from rooflines.reports.page.timeline import usage_timeline
-from rooflines.reports.words.sentences import RUNS_NOTHING
+from rooflines.reports.words.sentences import RUNS_NOTHING, device_sentences
 from rooflines.reports.words.text import clip, operator_name, shorten_path
 from rooflines.roofline.analysis import Activity, Analysis, Lane, OperatorRow
 from rooflines.roofline.count.kernel_names import kernel_category
@@ -54,11 +49,13 @@ _ON_HOST = {
 }
 
 
-def timeline_section(analysis: Analysis) -> Section:
+def timeline_section(analysis: Analysis, under: str) -> Section:
     """The timeline of one step with its table, or why there is none."""
     found = analysis.activity
     if not found:
-        return section("timeline", "Timeline", Paragraph("No timeline: no work was traced.", "absent"))
+        missing = Paragraph("No timeline: no work was traced.", "absent")
+        said_of_it = said(text for text, _ in device_sentences(analysis))
+        return section("timeline", "Timeline", missing, *said_of_it, under=under)
     items = [_item(analysis, name, row) for name, row in zip(found.names, found.rows, strict=True)]
     meanings = _ON_HOST if analysis.idle_breakdown is None else _ON_DEVICE
     for lane in found.of("idle"):
@@ -77,9 +74,16 @@ def timeline_section(analysis: Analysis) -> Section:
         name="activity",
         drawing=drawing,
         caption=_caption(analysis, found, drawing),
-        note=_note(analysis, found),
     )
-    return section("timeline", "Timeline", figure, *said([why], "note", "full"), _table(found, drawing))
+    return section(
+        "timeline",
+        "Timeline",
+        figure,
+        *said(text for text, _ in device_sentences(analysis)),
+        folded=said([_note(analysis, found), why], "note", "full"),
+        fold="Which step this is",
+        under=under,
+    )
 
 
 def _item(analysis: Analysis, name: str, row: int) -> Item:
@@ -157,37 +161,12 @@ def _note(analysis: Analysis, found: Activity) -> str:
     ]
     every, drawn = sum(lane.count for lane in found.lanes), sum(len(lane.begins_ns) for lane in found.lanes)
     if drawn < every:
-        below = (
-            f"neighbors below {seconds(found.resolution_ns / 1e9)} are one, in the color of the longest row"
-        )
-        texts.append(f"{every - drawn:,} of {every:,} segments are merged: {below}.")
+        texts.append(f"Neighbors below {seconds(found.resolution_ns / 1e9)} are drawn as one.")
     if found.of("stream") and found.of("thread"):
-        texts.append(
-            "Host threads show their outermost operators and calls in the color of what they "
-            "launched; gray launched nothing."
-        )
+        texts.append("Operators of host threads have the color of what they launched.")
     if found.left_out:
         texts.append(f"{counted(found.left_out, 'stream')} or threads with less time are left out.")
     return " ".join(texts)
-
-
-def _table(found: Activity, drawing: Lanes) -> Table:
-    """The time of each lane."""
-    columns = (
-        Column("row", format="text"),
-        Column("traced time", "s", "scaled"),
-        SHARE,
-        Column("segments", format="count"),
-        Column("longest", format="middle", least=30),
-    )
-    rows = []
-    for label, lane in drawing.lanes:
-        item = drawing.items[lane.longest]
-        name = Cell(value=item.name, hover=f"{item.name} {item.module}".strip())
-        rows.append((label, lane.busy_ns / 1e9, lane.busy_ns / found.duration_ns, lane.count, name))
-    return table(
-        "step_lanes", columns, rows, f"Time of each row of this {drawing.whole}", title="Rows of the timeline"
-    )
 
 
 def _usage(analysis: Analysis, found: Activity) -> tuple[TimelineFigure, str]:

@@ -3,6 +3,7 @@ they were tried."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rooflines.reports.document import (
@@ -25,6 +26,8 @@ from rooflines.roofline.analysis import Analysis, Finding
 from rooflines.roofline.predict.trials import Speedup, Trial, Trials, helped, outcome
 from rooflines.units import counted, interval, percent, significant
 
+# Where one thing to do ends and the next begins, outside of parentheses.
+_STEPS = re.compile(r"; (?:then )?(?![^(]*\))")
 _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple of the run's")
 
 
@@ -47,14 +50,16 @@ def findings_section(analysis: Analysis) -> Section:
     none = sentences.missing_findings(analysis)
     found = recommended(analysis.findings, none, analysis.whole_s, sentences.per(analysis), analysis.command)
     missing = sentences.missing_ceilings(analysis) if analysis.operators else None
-    chain = said(
-        [
-            sentences.certainty_sentence(analysis),
-            sentences.chain_sentence(analysis),
-            sentences.settled_sentence(analysis),
-        ]
+    return section(
+        "findings",
+        "Recommendations",
+        found,
+        *said([sentences.certainty_sentence(analysis)], "note"),
+        *said([missing or ""], "absent"),
+        folded=said([sentences.chain_sentence(analysis), sentences.settled_sentence(analysis)]),
+        fold="All of them together",
+        columns=5,
     )
-    return section("findings", "Recommendations", found, *chain, *said([missing or ""], "absent"))
 
 
 def recommended(
@@ -67,8 +72,8 @@ def recommended(
             title=finding.title,
             saves=sentences.saving(finding, whole_s, per),
             share=max(0.0, finding.gain_s / whole_s) if whole_s > 0 else 0.0,
-            evidence=finding.evidence + sentences.example(finding.example),
-            suggestion=suggested(finding, command),
+            evidence=finding.evidence,
+            steps=tuple(filter(None, _STEPS.split(suggested(finding, command)))),
         )
         for finding in findings
     )

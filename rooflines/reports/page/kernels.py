@@ -68,18 +68,14 @@ def kernel_table(analysis: Analysis) -> Table | None:
         Column(
             "eff.", "%", "efficiency", key="efficiency", priority=2, help="efficiency: lower bound / time"
         ),
-        Column("bound", format="text", least=13, priority=2),
+        Column("class", format="class", key="bound", least=13, priority=2, help="what limits it"),
     )
     rows = [
         _row(name, merged[name], groups[name], analysis, merged[longest[0]].time_s, recorded=recorded)
         for name in longest
     ]
-    note = (
-        "Achieved, intensity, efficiency and bound are given where a kernel is the only one of "
-        "its operators and runs once in each of"
-        " their calls, so that their work is its work: "
-        f"{sum(value_of(row.cells[-1]) != '' for row in rows)} of {len(rows)} rows."
-    )
+    judged = sum(value_of(row.cells[-1]) != "" for row in rows)
+    note = f"{judged} of {len(rows)} kernels are the only one of their operators and have a class."
     if not recorded:
         note += " The trace does not record registers, shared memory and occupancy."
     elif any(kernel.registers is not None and kernel.occupancy is None for kernel in merged.values()):

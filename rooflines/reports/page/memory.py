@@ -47,9 +47,8 @@ def memory_section(analysis: Analysis) -> Section:
     figure = None
     if memory.curve:
         note = (
-            "The sizes beside the figure are those at the peak. The step ran on fake tensors: "
-            "what a kernel allocates for itself and"
-            " frees again is not in it."
+            "Sizes are those at the peak. The step ran on fake tensors: what a kernel allocates for itself "
+            "and frees again is not in it."
         )
         figure = _figure(memory.curve, memory, "Tensors of a step by category", note)
     elif traced := memory.allocated:
@@ -61,7 +60,14 @@ def memory_section(analysis: Analysis) -> Section:
         figure = _figure(traced.curve, traced, f"Memory allocated {of}{given(' over {}', traced.step)}", note)
     missing = Paragraph(_NOT_RECORDED, "absent") if not figure else None
     return section(
-        "memory", "Memory", _peak(analysis, memory), figure, parts_table(memory), _largest(memory), missing
+        "memory",
+        "Memory",
+        _peak(analysis, memory),
+        figure,
+        missing,
+        folded=(parts_table(memory), _largest(memory)),
+        fold="Parts of the peak, and the largest tensors",
+        columns=6,
     )
 
 

@@ -40,7 +40,6 @@ from rooflines.reports.words.rows import (
     flagged,
     known_share,
     module_text,
-    operators_summary,
     share_of_step,
     table_rows,
 )
@@ -65,7 +64,7 @@ from rooflines.units import percent, seconds, si
 
 # Rows in the short form, and in print.
 _OPERATORS, _OPERATORS_PRINTED = 10, 25
-_FLAGS, _FLAGS_PRINTED = 3, 10
+_FLAGS = 3
 _MOST_KERNELS, _KERNELS_BRIEF = 20, 8
 _MODULES_PRINTED = 30
 # Modules in the figure, and the least share of the step of each.
@@ -105,15 +104,14 @@ def operators_section(analysis: Analysis) -> Section:
             "operators", "Operators", *said([sentences.missing_operators(analysis) or ""], "absent")
         )
     doubtful = [sentences.flag_sentence(row) for row in rows_of.flagged_rows(analysis)]
-    more = len(doubtful) - _FLAGS
     return section(
         "operators",
         operators.caption,
         operators,
         *said(doubtful[:_FLAGS], "alert"),
-        *said(doubtful[_FLAGS:_FLAGS_PRINTED], "alert", "full"),
-        Paragraph(f"{more} more are flagged in the full report", "note", "brief") if more > 0 else None,
         *said([sentences.inferred_sentence(analysis)], "note"),
+        folded=[against_bars(analysis)],
+        fold="Time against bound",
     )
 
 
@@ -133,8 +131,8 @@ def operator_table(analysis: Analysis) -> Table | None:
     columns = (
         _SHARE,
         *phases,
-        Column(title.lower().removesuffix("s"), format="name", key="operator", least=16),
-        Column("module", format="path", least=14, priority=1),
+        Column(title.lower().removesuffix("s"), format="name", key="operator", least=14),
+        Column("module", format="path", least=16, priority=1),
         *((Column("line", format="middle", least=14, priority=4),) if analysis.lines else ()),
         Column("time", "s", "scaled", priority=1),
         Column(
@@ -142,17 +140,13 @@ def operator_table(analysis: Analysis) -> Table | None:
         ),
         *(_REPLAYED if is_replayed else ()),
         _EFFICIENCY,
-        Column("bound", format="text", least=13, priority=2),
+        Column("class", format="class", key="bound", least=13, priority=2, help="what limits it"),
         Column("achieved", "FLOP/s", "scaled", priority=6, group="achieved"),
-        Column(
-            "attainable", "FLOP/s", "scaled", priority=9, help="the roof above this operator at its intensity"
-        ),
         Column("intensity", "FLOP/B", "figures", priority=7),
         Column("work", "FLOP", "scaled", priority=10),
         Column("traffic", "B", "scaled", priority=11),
         Column("calls", format="count", priority=5),
         Column("shapes", format="shapes", least=11, priority=3, quiet=True),
-        Column("longest kernel", format="middle", least=28, priority=8, quiet=True, show="brief"),
     )
     return table(
         "operators",
@@ -182,8 +176,6 @@ def _operator_row(
     is_replayed: bool,
 ) -> Row:
     row, wrong, module = folded.row, flagged(folded), module_text(folded)
-    inferred = given(" · inferred: {}", row.inferred)
-    inferred += given(" · assumed: {}", row.assumption)
     above = roofline_warning(row.efficiency, row.flag)
     doubt = above or (wrong[0].flag or "" if wrong else "")
     return Row(
@@ -193,7 +185,7 @@ def _operator_row(
                 bar=row.time_s / most_s if analysis.whole_s > 0 else None,
             ),
             *([row.phase] if analysis.generation else []),
-            Cell(value=marked_name(row), hover=f"{row.name} · {row.category}{inferred}", sort=row.name),
+            Cell(value=marked_name(row), hover=f"{row.name} · {row.category}", sort=row.name),
             Cell(value=module, hover=module, sort=row.module),
             *([_lines(row)] if analysis.lines else []),
             Cell(value=row.time_s, hover=seconds(row.time_s)),
@@ -211,7 +203,6 @@ def _operator_row(
                 sort=folded.bound,
             ),
             row.flop_per_s,
-            row.attainable_flop_per_s,
             row.intensity_flop_per_byte or None,
             Cell(
                 value=None if folded.reason else row.flops,
@@ -222,7 +213,6 @@ def _operator_row(
             ),
             row.calls,
             Cell(value=row.shapes, hover=row.shapes),
-            rows_of.dominant_kernel(row),
         ),
         color=row.category,
         detail=_detail(folded, analysis),
@@ -234,11 +224,8 @@ def _operator_totals(
     everything: list[TableRow], analysis: Analysis, is_replayed: bool
 ) -> tuple[CellValue, ...]:
     rows = [folded.row for folded in everything]
-    work, size, judged = (
-        sum(row.flops for row in rows),
-        sum(row.bytes for row in rows),
-        operators_summary(analysis),
-    )
+    work, size = sum(row.flops for row in rows), sum(row.bytes for row in rows)
+    headroom_s, efficiency = rows_of.judged_total(analysis)
     time_s = rows_of.table_time(analysis, everything)
     phase = [""] if analysis.generation else []
     counts = not analysis.totals or analysis.totals.flops is not None
@@ -249,17 +236,15 @@ def _operator_totals(
         "",
         *([""] if analysis.lines else []),
         time_s,
-        judged.headroom_s if judged.is_judged else None,
+        headroom_s,
         *(("", "") if is_replayed else ()),
-        judged.efficiency,
-        "",
+        efficiency,
         "",
         "",
         work / size if size and work else None,
         work if counts else None,
         size if counts else None,
         sum(row.calls for row in rows),
-        "",
         "",
     )
 
@@ -358,32 +343,19 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
 # --- time against bound -----------------------------------------------------------------------------------
 
 
-def against_section(analysis: Analysis) -> Section:
-    """The operators with the most time, each with its lower bound and its headroom, and those that have no
-    bound."""
+def against_bars(analysis: Analysis) -> Bar | None:
+    """The operators with the most time, each with its lower bound and its headroom; None without bounds."""
     rows = sorted(table_rows(analysis), key=lambda row: -row.row.time_s)
     bounded = [row for row in rows if row.row.lower_bound_s is not None and row.row.time_s > 0]
-    title = "Time against bound"
     # Views need no time on any device: their bound of zero says nothing of this one.
     if not any(row.row.lower_bound_s for row in bounded):
-        missing = (
-            sentences.missing_operators(analysis)
-            or sentences.missing_ceilings(analysis)
-            or "No operator has a lower bound."
-        )
-        return section("against", title, Paragraph(missing, "absent"))
-    if len(bounded) == 1:
-        judged: Paragraph | Bar = Paragraph(f"{_bar_label(bounded[0])}: {_bar_text(bounded[0])}.")
-    else:
-        shown, longest_s = bounded[:_MOST_BARS], bounded[0].row.time_s
-        of = f": {len(shown)} of {len(bounded)} rows with a bound" if len(bounded) > len(shown) else ""
-        caption = f"Lower bound and headroom of the operators with the most time, on one linear scale{of}"
-        bars = tuple(
-            BarRow(label=_bar_label(row), text=_bar_text(row), parts=_bar_parts(row, longest_s))
-            for row in shown
-        )
-        judged = Bar(name="against-rows", caption=caption, rows=bars)
-    return section("against", title, judged, *said([_without_bound(rows)], "note", "full"))
+        return None
+    shown, longest_s = bounded[:_MOST_BARS], bounded[0].row.time_s
+    caption = "Lower bound and headroom of the operators with the most time"
+    bars = tuple(
+        BarRow(label=_bar_label(row), text=_bar_text(row), parts=_bar_parts(row, longest_s)) for row in shown
+    )
+    return Bar(name="against-rows", title="Time against bound", caption=caption, rows=bars)
 
 
 def _bar_label(row: TableRow) -> str:
@@ -424,25 +396,17 @@ def _bar_parts(row: TableRow, longest_s: float) -> tuple[Part, ...]:
     return timed_parts(parts, longest_s)
 
 
-def _without_bound(rows: list[TableRow]) -> str:
-    """The operators without a bound, with their time."""
-    without = [row.row for row in rows if row.row.lower_bound_s is None and row.row.time_s > 0]
-    times = list(longest_first((operator_name(row), row.time_s) for row in without).items())
-    named = [f"{name} {seconds(time_s)}" for name, time_s in times[:_MOST_NAMED]]
-    if rest := times[_MOST_NAMED:]:
-        named.append(f"{len(rest)} more {seconds(sum(time_s for _, time_s in rest))}")
-    return f"Without a bound: {sentences.listed(named)}." if named else ""
-
-
 # --- modules ----------------------------------------------------------------------------------------------
 
 
 def modules_section(analysis: Analysis) -> Section:
     """The modules as a tree, or why there are none."""
     missing = sentences.missing_operators(analysis) or "No modules: the trace contains none."
-    return section(
-        "modules", "Modules", modules_figure(analysis), module_table(analysis) or Paragraph(missing, "absent")
-    )
+    figure, rows = modules_figure(analysis), module_table(analysis) or Paragraph(missing, "absent")
+    # One module has no figure, and its table is as short.
+    if not figure:
+        return section("modules", "Modules", rows)
+    return section("modules", "Modules", figure, folded=[rows], fold="Table of modules")
 
 
 def modules_figure(analysis: Analysis) -> Figure | None:
@@ -464,7 +428,7 @@ def modules_figure(analysis: Analysis) -> Figure | None:
     caption = "Modules by time, each as wide as its share of its parent"
     if any(node.opacity is not None for node in nodes):
         caption += ": the stronger the color, the more of its time is headroom"
-    note = "Gray: headroom unknown. Empty space below a module is its own time, outside of the modules in it."
+    note = "Gray: headroom unknown."
     return Figure(
         name="modules",
         drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s),
@@ -483,7 +447,7 @@ def module_table(analysis: Analysis) -> Table | None:
     columns = (
         _SHARE,
         Column("module", format="text", least=20),
-        Column("class", format="text"),
+        Column("type", format="text", key="class"),
         TIME,
         Column("headroom", "s", "scaled"),
         _EFFICIENCY,
@@ -513,7 +477,6 @@ def module_table(analysis: Analysis) -> Table | None:
             for at, (row, (_, depth)) in enumerate(zip(cells, rows, strict=True))
         ),
         "Modules, each with everything below it",
-        note="A module counts everything below it, so the rows do not add up to the total.",
         kind="tree",
     )
 
@@ -551,7 +514,7 @@ def coverage_section(analysis: Analysis, under: str) -> Section:
     ]
     if groups:
         blocks += [_uncounted_table(groups, analysis, show), *_how_to_add(groups, show)]
-    blocks += _read_only(analysis)
+    blocks += [*_read_only(analysis), *said(analysis.notes, "absent")]
     if coverage and coverage.orphan_device_events:
         text = (
             f"{coverage.orphan_device_events} device events have no launch in the trace and belong to "
@@ -576,7 +539,7 @@ def coverage_section(analysis: Analysis, under: str) -> Section:
             ]
         else:
             blocks.append(Paragraph(text))
-    return section("coverage", "Coverage", *blocks, under=under)
+    return section("coverage", under, *blocks, under=under, columns=12 if groups else 6)
 
 
 def _uncounted(analysis: Analysis) -> dict[tuple[str, str], list[TableRow]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from statistics import median
 
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, roofline_drawing
@@ -12,11 +13,12 @@ from rooflines.reports.charts.roofline_figure import Ring, RooflineChart, Roofli
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import share_of_step, table_rows
 from rooflines.reports.words.text import clip, count_text, given, short_name, shorten_middle, shorten_path
-from rooflines.roofline.advise.verdict import category_efficiency, plural, runs
+from rooflines.roofline.advise.verdict import category_efficiency, plural
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.judge.call_sites import summed
-from rooflines.units import percent, seconds, sentence, si, significant
+from rooflines.roofline.judge.step.interference import is_delayed
+from rooflines.units import counted, percent, seconds, sentence, si, significant
 
 # An operator this far above its bound is more than the noise of a measurement.
 ABOVE_ROOF = 1.02
@@ -43,6 +45,7 @@ def roofline_of(analysis: Analysis) -> RooflineChart | None:
             gain_s=labels.get(index, ("", 0.0))[1],
             warning=roofline_warning(row.efficiency, row.flag),
             mark=_MARKS.get(row.phase, ""),
+            spread=_spread(row) if is_delayed(analysis) else None,
             lines=_lines(row),
         )
         for index, row in placed.items()
@@ -53,6 +56,14 @@ def roofline_of(analysis: Analysis) -> RooflineChart | None:
     total_s = sum(row.time_s for row in analysis.operators)
     rings = () if analysis.unrecorded else _rings(analysis)  # their times are not those of the work
     return roofline_drawing(points, analysis.ceilings, rings=rings, total_s=total_s, missing=missing or "")
+
+
+def _spread(row: OperatorRow) -> tuple[float, float] | None:
+    """The 10th percentile and the median of the speed over the traced steps; None with fewer than two."""
+    times_s = sorted(filter(None, row.step_times_s or ()))
+    if len(times_s) < 2:
+        return None
+    return row.flops / times_s[round(0.9 * (len(times_s) - 1))], row.flops / median(times_s)
 
 
 def roofline_warning(efficiency: float | None, flag: str | None = None) -> str:
@@ -86,9 +97,8 @@ def chart_caption(analysis: Analysis) -> str:
     for category, time_s in sorted(times.items(), key=lambda item: -item[1]):
         efficiency = category_efficiency(analysis, category, time_s)
         if efficiency is not None:
-            take, their = ("takes", "its") if runs(category) == "runs" else ("take", "their")
-            share = f"{percent(share_of_step(time_s, analysis))} of the {analysis.basis.per}"
-            parts.append(f"{plural(category)} {take} {share} at {percent(efficiency)} of {their} bound")
+            share = percent(share_of_step(time_s, analysis))
+            parts.append(f"{plural(category)}: {share} of the time at {percent(efficiency)} efficiency")
     without = (
         "Operators by intensity and speed."
         if analysis.operators and not analysis.unrecorded
@@ -110,22 +120,14 @@ def chart_note(analysis: Analysis, chart: RooflineChart) -> str:
         else "The ring is the whole run."
         if chart.rings
         else "",
-        "The gray band is from half of the roof up to the roof." if chart.band else "",
-        "Operators with the most headroom are labeled." if chart.labeled else "",
+        "Bars: 10th percentile to median of an operator's speed over the steps."
+        if any(point.spread for point in chart.points)
+        else "",
     ]
-    slopes = [roof.ceiling.value for roof in chart.roofs if roof.ceiling.kind == "memory" and roof.primary]
-    if any(
-        not point.warning and any(point.flop_per_s > slope * point.intensity for slope in slopes)
-        for point in chart.points
-    ):
-        texts.append(
-            "Points above the slanted line move bytes that a cache holds and are judged against its roof."
-        )
     if off_chart:
-        rows, verb = ("1 operator", "is") if len(off_chart) == 1 else (f"{len(off_chart)} operators", "are")
         time = seconds(sum(row.time_s for row in off_chart))
         texts.append(
-            f"{rows} ({time}) {verb} not on the chart: without FLOPs or without bytes there is no intensity."
+            f"Not on the chart, without FLOPs or bytes: {counted(len(off_chart), 'operator')} ({time})."
         )
     if chart.left_out:
         crowded = (

@@ -3,14 +3,14 @@ of it is."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rooflines.device_specs.records import DISTURBED, MARKS, marks_of
-from rooflines.reports.charts.palette import BOUNDS, bound_style
+from rooflines.device_specs.records import DISTURBED, Ceilings, marks_of
+from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import (
-    ABSENT,
     PART,
     SHARE,
     TIME,
@@ -32,7 +32,6 @@ from rooflines.reports.document import (
     section,
     sections_of,
     table,
-    timed_parts,
 )
 from rooflines.reports.page import generation, operators, serving
 from rooflines.reports.page.activity import timeline_section
@@ -43,23 +42,22 @@ from rooflines.reports.page.memory import memory_section
 from rooflines.reports.page.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.page.steps import steps_section
 from rooflines.reports.page.timeline import timeline_figure, usage_timeline
-from rooflines.reports.page.usage import missing_usage, usage_remarks, usage_table, usage_title
+from rooflines.reports.page.usage import missing_usage, usage_remarks, usage_table
 from rooflines.reports.words import sentences
 from rooflines.reports.words.ceilings import (
     ceiling_name,
-    ceiling_scope,
-    conditions_words,
     roof_order,
     source_and_age,
     source_words,
 )
-from rooflines.reports.words.rows import bound_times, operators_summary, share_of_step
+from rooflines.reports.words.rows import bound_times
 from rooflines.reports.words.text import size_text
 from rooflines.roofline.advise.host import WAITS
 from rooflines.roofline.advise.verdict import rates_sentence
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.judge.step.input_pipeline import input_fraction
+from rooflines.roofline.judge.step.interference import unsteady
 from rooflines.roofline.predict.options import FACTS
 from rooflines.roofline.predict.trials import Trials
 from rooflines.units import counted, percent, seconds, sentence, si
@@ -67,25 +65,17 @@ from rooflines.units import counted, percent, seconds, sentence, si
 _QUALITY = "Measurement quality"
 _METHOD = (
     ("FLOP", "one floating-point addition or multiplication; a fused multiply-add is two."),
-    (
-        "traffic",
-        "compulsory bytes: every input byte that the operator must touch read once, every output "
-        "byte written once.",
-    ),
+    ("traffic", "compulsory bytes: every input byte read once, every output byte written once."),
     ("intensity", "FLOPs over bytes."),
     (
         "lower bound",
-        "the longest of FLOPs over the compute ceiling, bytes over the memory ceiling, and the "
-        "latency of a call. As many"
-        " of the call's bytes as fit may come from the caches, nearest first, each at the rate "
-        "of the level that holds it; the rest"
-        " comes from the outermost memory.",
+        "the longest of FLOPs over the compute ceiling, bytes over the memory ceiling, and the latency of a "
+        "call. Bytes that fit into a cache count at the rate of that cache.",
     ),
     (
         "efficiency",
-        "lower bound over time. Above 100 % the count or the ceiling is wrong, or the algorithm "
-        "does less than the formula:"
-        " it is marked and not clipped.",
+        "lower bound over time. Above 100 %, the count or the ceiling is wrong, or the algorithm does less "
+        "than the formula.",
     ),
     ("headroom", "time less lower bound."),
 )
@@ -121,28 +111,30 @@ _MEANINGS = {
 def page(analysis: Analysis, trials: Trials | None = None) -> Page:
     """Return the page, with the ``trials`` of its advice if there are any. Each missing part of the analysis
     is named in its place."""
-    status = sentences.status_sentences(analysis)
+    status, division = sentences.status_sentences(analysis), division_table(analysis)
     sections = sections_of(
         _where(analysis),
-        serving.serving_section(analysis),
-        generation.generation_section(analysis),
+        _roofline(analysis),
         findings_section(analysis),
         trials_section(trials) if trials else None,
-        _parts(analysis),
-        _roofline(analysis),
-        operators.against_section(analysis),
+        serving.serving_section(analysis),
+        generation.generation_section(analysis),
         operators.operators_section(analysis),
         section("kernels", "Kernels", kernel_table(analysis)),
         lines_section(analysis),
         operators.modules_section(analysis),
-        steps_section(analysis, _QUALITY),
-        timeline_section(analysis),
+        timeline_section(analysis, _QUALITY),
+        steps_section(
+            analysis,
+            _QUALITY,
+            division,
+            *said(input_sentences(analysis), "note" if division else "text"),
+        ),
         memory_section(analysis),
         _usage(analysis),
-        _device_time(analysis),
-        _ceilings(analysis),
-        _device(analysis),
         operators.coverage_section(analysis, _QUALITY),
+        _ceilings(analysis),
+        _environment(analysis),
         _method(analysis),
     )
     return Page(
@@ -151,10 +143,12 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         title=sentences.subject(analysis),
         created=analysis.created,
         rooflines=analysis.environment.rooflines or "",
-        verdict=sentences.headline(analysis),
+        # The status says what disturbed the run.
+        verdict=sentences.headline(analysis).removesuffix(f" {unsteady(analysis)}" if status else ""),
         said=tuple(sentences.confidence(analysis)),
         status=(analysis.status if analysis.status != "complete" else DISTURBED, status) if status else None,
         sections=sections,
+        last=("where", "findings"),
         footer=f"Schema {analysis.schema}.",
     )
 
@@ -163,35 +157,37 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
 
 
 def _where(analysis: Analysis) -> Section:
-    whole = analysis.whole_s
-    of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.basis.timed else "a traced step"
     classes = bound_bar(analysis)
-    against = against_bar(analysis) if classes else None
     missing = sentences.missing_operators(analysis) or "The time could not be divided into bound classes."
     if classes:
-        missing = (
-            "" if against else sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis) or ""
-        )
+        missing = sentences.missing_ceilings(analysis) or sentences.missing_bound(analysis) or ""
     return section(
         "where",
         "Time per step" if analysis.basis.per == "step" else "Time in the trace",
         classes,
-        against,
         *said([missing], "absent"),
-        Paragraph(_basis(analysis), "note") if classes else None,
-        remark=f"{seconds(whole)} {of}" if whole > 0 else "",
+        replace(division, show="brief") if (division := division_table(analysis)) else None,
+        remark=" · ".join(_utilization(analysis)),
     )
 
 
-def _parts(analysis: Analysis) -> Section:
-    division = division_table(analysis)
-    untitled = replace(division, title="") if division else None
-    return section(
-        "parts",
-        division_title(analysis),
-        untitled,
-        *said(input_sentences(analysis), "note" if division else "text"),
+def _utilization(analysis: Analysis) -> Iterator[str]:
+    """How long a step takes, how much of it the device is busy, and the part of their peak that its matrix
+    units reach."""
+    whole_s, timeline, kind = analysis.whole_s, analysis.timeline, analysis.environment.device
+    if whole_s <= 0:
+        return
+    of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.basis.timed else "a traced step"
+    yield f"{seconds(whole_s)} {of}"
+    if timeline and timeline.span_s > 0 and analysis.on_device:
+        yield f"GPU busy {percent(timeline.busy_s / timeline.span_s)}"
+    device = Ceilings(device="", kind=kind, ceilings=analysis.ceilings)
+    rows = (
+        (row.matrix_flops, device.compute(row.precision or "fp32", "matrix")) for row in analysis.operators
     )
+    if least_s := sum(flops / roof.value for flops, roof in rows if roof):
+        units = "tensor cores" if kind.startswith("cuda") else "arithmetic"
+        yield f"{units} at {percent(least_s / whole_s)} of peak"
 
 
 def _basis(analysis: Analysis) -> str:
@@ -223,31 +219,6 @@ def bound_bar(analysis: Analysis) -> Bar | None:
     if analysis.division and analysis.division.of == "host":
         parts = tuple(replace(part, meaning=_MEANINGS["host"].get(part.name, part.meaning)) for part in parts)
     return bar_of("classes", parts, caption="Time by what bounds it", show="always")
-
-
-def against_bar(analysis: Analysis) -> Bar | None:
-    """Lower bound and headroom of the operators that have a bound, on the scale of the step; None where too
-    much of it is unknown."""
-    judged = operators_summary(analysis)
-    whole = max(analysis.whole_s, sum((analysis.bound_breakdown or {}).values()))
-    if not judged.is_judged or whole <= 0:
-        return None
-    lower, headroom = judged.lower_bound_s, max(0.0, judged.headroom_s)
-    rest = max(0.0, whole - lower - headroom)
-    unknown = min(rest, bound_times(analysis).get("unknown", 0.0))
-    parts = (
-        ("lower bound", lower, "bound", "the least time that this device needs for the work"),
-        ("headroom", headroom, "headroom", "time above the lower bound"),
-        ("unknown", unknown, "unknown", bound_style("unknown").meaning),
-        ("not judged", rest - unknown, "rest", "idle time, copies and communication"),
-    )
-    return bar_of(
-        "against",
-        timed_parts(parts, whole),
-        title="Against the bound",
-        caption="on the same scale",
-        show="always",
-    )
 
 
 class DivisionRow(NamedTuple):
@@ -302,9 +273,7 @@ def division_table(analysis: Analysis) -> Table | None:
         for row in rows
     )
     caption = "Parts of the step, each with its time"
-    return table(
-        "division", columns, cells, caption, title=division_title(analysis), kind="parts", show="always"
-    )
+    return table("division", columns, cells, caption, title=division_title(analysis), kind="parts")
 
 
 def input_sentences(analysis: Analysis) -> list[str]:
@@ -355,43 +324,28 @@ def _roofline(analysis: Analysis) -> Section:
         return section("roofline", "Roofline", Paragraph(text, "absent"))
     caption = f"{chart_caption(analysis)} {missing}".strip()
     figure = Figure(name="roofline", drawing=chart, caption=caption, note=chart_note(analysis, chart))
-    return section("roofline", "Roofline", figure)
+    return section("roofline", "Roofline", figure, columns=7)
 
 
 # --- devices, ceilings and how sure all of it is ----------------------------------------------------------
 
 
 def _usage(analysis: Analysis) -> Section:
-    missing, timeline = missing_usage(analysis), usage_timeline(analysis)
+    missing, timeline, title = missing_usage(analysis), usage_timeline(analysis), "Device activity"
     if missing:
-        return section("usage", usage_title(analysis), Paragraph(missing, "absent"))
+        return section("usage", title, Paragraph(missing, "absent"), columns=6)
     remarks = said(usage_remarks(analysis))
-    return section("usage", usage_title(analysis), usage_table(analysis), *remarks, timeline_figure(timeline))
+    blocks = (usage_table(analysis), *remarks, timeline_figure(timeline))
+    of = "in the timed steps" if analysis.usage and analysis.usage.window == "timed pass" else ""
+    return section("usage", title, *blocks, columns=6, remark=of)
 
 
 def _ceilings(analysis: Analysis) -> Section:
     roofs, missing = sentences.roofs_of_run(analysis), sentences.missing_ceilings(analysis)
     if missing:
         return section("ceilings", "Ceilings", Paragraph(missing, "absent", "always"))
-    marked = {word: [ceiling_name(roof) for roof in roofs if word in marks_of(roof)] for word in MARKS}
-    note = (
-        "Rates are dense. The spread is the coefficient of variation over the repeats of a "
-        "measurement; a figure that was not measured "
-        "has none."
-    )
-    more = len(analysis.ceilings) - len(roofs)
-    return section(
-        "ceilings",
-        "Ceilings",
-        ceilings_table(analysis),
-        Paragraph(note, "note"),
-        None if roofs else Paragraph("No ceiling of this device applies to an operator here.", show="brief"),
-        *said(
-            (f"{word}: {sentences.listed(names)}: {MARKS[word]}" for word, names in marked.items() if names),
-            "alert",
-        ),
-        remark=f"used here; {more} more in the full report" if more else "",
-    )
+    remark = f"{len(roofs)} of {len(analysis.ceilings)} apply here"
+    return section("ceilings", "Ceilings", folded=[ceilings_table(analysis)], remark=remark)
 
 
 def ceilings_table(analysis: Analysis) -> Table:
@@ -400,24 +354,22 @@ def ceilings_table(analysis: Analysis) -> Table:
     judging = set(sentences.roofs_of_run(analysis))
     columns = (
         Column("ceiling", format="middle", least=17),
-        Column("for", format="text", least=22, quiet=True, priority=1),
         Column("value"),
         Column("±", "%", key="spread_percent", help="coefficient of variation between the rounds"),
         Column("source", format="middle", least=34, help="with its date, and its age when the run was made"),
-        Column("how", format="text", least=36, show="full"),
     )
     rows = []
     for roof in sorted(roof_order(analysis.ceilings), key=lambda roof: roof not in judging):
-        how = " · ".join(filter(None, (roof.source.detail, conditions_words(roof.conditions))))
         cells = (
             ceiling_name(roof),
-            ceiling_scope(roof) or ABSENT,
             Cell(value=roof.value, text=si(roof.value, roof.unit)),
             Cell(
                 value=roof.spread, text=or_absent(roof.spread, ".1f", 100), warning=", ".join(marks_of(roof))
             ),
-            Cell(value=source_and_age(roof, analysis.created), hover=source_words(roof, analysis.created)),
-            how,
+            Cell(
+                value=source_and_age(roof, analysis.created),
+                hover=f"{source_words(roof, analysis.created)}: {roof.source.detail}",
+            ),
         )
         rows.append(
             Row(
@@ -436,53 +388,9 @@ def ceilings_table(analysis: Analysis) -> Table:
     )
 
 
-def _device_time(analysis: Analysis) -> Section:
-    """The step of the device and, without shares, the trace as recorded."""
-    timeline, whole = analysis.timeline, analysis.trace_timeline
-    if not timeline:
-        missing = Paragraph("No device timeline: nothing was traced.", "absent")
-        return section("device-time", "Device time", missing, under=_QUALITY)
-    always = (
-        ("span", timeline.span_s),
-        ("busy", timeline.busy_s),
-        ("idle", timeline.idle_s),
-        ("compute", timeline.compute_s),
-    )
-    optional = (
-        ("memory copies", timeline.memcpy_s),
-        ("copies that no kernel hides", timeline.exposed_memcpy_s),
-        ("communication", timeline.communication_s),
-        ("communication that nothing hides", timeline.exposed_communication_s),
-        ("overlap", timeline.overlap_s),
-    )
-    facts = (*always, *(fact for fact in optional if fact[1] > 0))
-    recorded: tuple[tuple[str, float], ...] = ()
-    if whole:
-        recorded = (
-            ("trace as recorded", whole.span_s),
-            ("busy in it", whole.busy_s),
-            ("launched before it", whole.earlier_s or 0.0),
-        )
-    rows = (
-        *((name, seconds(time_s), percent(share_of_step(time_s, analysis))) for name, time_s in facts),
-        *((name, seconds(time_s)) for name, time_s in recorded if time_s > 0),
-    )
-    return section(
-        "device-time",
-        "Device time",
-        Facts(rows=rows),
-        Paragraph(
-            "Busy and idle add up to the span; operators, unmodeled and idle time less the overlap do too.",
-            "note",
-        ),
-        *said(text for text, _ in sentences.device_sentences(analysis)),
-        under=_QUALITY,
-    )
-
-
-def _device(analysis: Analysis) -> Section:
+def _environment(analysis: Analysis) -> Section:
     workload, environment = analysis.workload, analysis.environment
-    batch = None if workload.batch_size is None else f"{workload.batch_size} {workload.unit}"
+    batch = None if workload.batch_size is None else counted(workload.batch_size, workload.unit.rstrip("s"))
     device = (
         f"{environment.device_name} ({environment.device})" if environment.device_name else environment.device
     )
@@ -514,9 +422,7 @@ def _device(analysis: Analysis) -> Section:
         ("rooflines", environment.rooflines),
         ("commit", environment.git_commit),
     )
-    return section(
-        "device", "Device and environment", facts_of(facts), *said(analysis.notes, "absent"), under=_QUALITY
-    )
+    return section("device", "Environment", folded=[facts_of(facts)])
 
 
 def _method(analysis: Analysis) -> Section:
@@ -528,6 +434,6 @@ def _method(analysis: Analysis) -> Section:
     command = [Paragraph("The command was not recorded.", "absent")]
     if analysis.command:
         command = [Paragraph("Command", "title"), Paragraph(analysis.command, "code")]
-    definitions = Facts(rows=(*_METHOD, ("bound", f"{bounds}.")), kind="definitions")
+    definitions = Facts(rows=(*_METHOD, ("classes", f"{bounds}.")), kind="definitions")
     replayed = said([sentences.replay_sentence(analysis)])
-    return section("method", "Method", Paragraph(basis), definitions, *replayed, *command)
+    return section("method", "Method", folded=(Paragraph(basis), definitions, *replayed, *command))

@@ -61,8 +61,7 @@ class Said(NamedTuple):
 
 
 def lines(record: Shown) -> list[str]:
-    """The title, the verdict, and of an analysis the time of a step and the first findings: what ``print``
-    shows."""
+    """The title, the verdict, and of an analysis the first findings: what ``print`` shows."""
     if isinstance(record, Run):
         return [sentences.subject(record.facts), f"{record.facts.status} run in {record.directory}"]
     if isinstance(record, Count):
@@ -83,8 +82,6 @@ def lines(record: Shown) -> list[str]:
 
         return [ranks.title(record), next(ranks.sentences(record))[0]]
     found = [sentences.subject(record), sentences.headline(record), *sentences.confidence(record)]
-    if record.steps:
-        found.append(f"Step time: {seconds(record.steps.median_s)} (median of {record.steps.count})")
     return found + [
         f"{number}. {one.title}: {sentences.saving(one, record.whole_s, sentences.per(record))}"
         for number, one in enumerate(record.findings[:_FINDINGS], 1)
@@ -120,14 +117,9 @@ def _overview(analysis: Analysis) -> Iterator[Said]:
 
 
 def _change(number: int, finding: Finding, saving: str, suggestion: str) -> Said:
-    text = f"{finding.title}: {saving}. Evidence: {finding.evidence}. Try: {suggestion}".rstrip(".")
     saved = "later_s" if finding.later_s else "saves_s" if finding.about_s is None else "about_s"
-    figures = (f"/findings/{number}/{saved}", f"/findings/{number}/example/ts_us")
-    return Said(
-        "change",
-        f"{text}{sentences.example(finding.example, 'the longest of these operators runs')}.",
-        figures,
-    )
+    text = f"{finding.title}: {saving}. Try: {suggestion}".rstrip(".")
+    return Said("change", f"{text}.", (f"/findings/{number}/{saved}", f"/findings/{number}/evidence"))
 
 
 def _step(analysis: Analysis) -> Iterator[Said]:
@@ -135,16 +127,8 @@ def _step(analysis: Analysis) -> Iterator[Said]:
 
     if analysis.steps:
         yield Said("step", sentences.steps_sentences(analysis)[0], ("/steps/median_s", "/steps/ci95_s"))
-    if times := bound_times(analysis):
-        whole = "A step" if analysis.basis.per == "step" else "The trace"
-        shares = ", ".join(
-            f"{name} {percent(share_of_step(time_s, analysis))}" for name, time_s in times.items()
-        )
-        yield Said(
-            "step",
-            f"{whole} is {seconds(analysis.whole_s)}: {shares}.",
-            tuple(f"/bound_breakdown/{name}" for name in times),
-        )
+    whole = "A step" if analysis.basis.per == "step" else "The trace"
+    yield from _divided(bound_times(analysis), f"{whole} is {seconds(analysis.whole_s)}", "/bound_breakdown")
     for text in generation_sentences(analysis):
         yield Said("generation", text, ("/generation",))
     for text, pointers in sentences.idle_sentences(analysis):
@@ -219,7 +203,7 @@ def _row(one: TableRow, analysis: Analysis) -> str:
         f"{percent(share_of_step(row.time_s, analysis))}), {_times(row.calls)}"
     )
     if row.headroom_s is not None:
-        reached = given(" at {} of the bound", row.efficiency, percent)
+        reached = given(" at {} efficiency", row.efficiency, percent)
         text += f"; {bound_text(one)}{reached}, {seconds(row.headroom_s)} above it"
     marks = (
         ("not counted: ", one.reason),
@@ -228,7 +212,7 @@ def _row(one: TableRow, analysis: Analysis) -> str:
         ("", row.flag),
     )
     text += "".join(f"; {label}{mark}" for label, mark in marks if mark)
-    return f"{text}{sentences.example(one.members[0].example)}."
+    return f"{text}."
 
 
 def _memory(analysis: Analysis) -> Iterator[Said]:
@@ -342,7 +326,7 @@ def _module(analysis: Analysis, path: str) -> Iterator[Said]:
     for number, row in enumerate(analysis.modules):
         if row.path == path or row.path.startswith(f"{path}.") or not path:
             reached, above = (
-                given(", at {} of the bound", row.efficiency, percent),
+                given(", at {} efficiency", row.efficiency, percent),
                 given(", {} above it", row.headroom_s, seconds),
             )
             text = (

@@ -149,12 +149,8 @@ def markdown(summary: Summary) -> str:
     """The summary as Markdown: a heading, the verdict, and a list of statements, each with the pointer of
     what it rests on."""
     # The name of a file or the command of a program can have line breaks.
-    lines = [f"# {' '.join(summary.title.split())}", "", summary.verdict]
-    about = None
+    lines = [f"# {' '.join(summary.title.split())}", "", summary.verdict, ""]
     for statement in summary.statements:
-        if statement.about != about:
-            about = statement.about
-            lines += ["", f"## {about.capitalize()}", ""]
         place = statement.verify.partition(" --at ")[2]
         lines.append(f"- {statement.text}{given(' [{}]', place)}")
     command = next(
@@ -163,9 +159,6 @@ def markdown(summary: Summary) -> str:
     if command:
         lines += ["", f"To check a statement, with the pointer in its brackets: `{command} --at POINTER`"]
     if summary.left_out:
-        lines += [
-            "",
-            f"{summary.left_out} of {summary.left_out + len(summary.statements)} statements are "
-            "left out (--budget).",
-        ]
+        every = summary.left_out + len(summary.statements)
+        lines.append(f"{summary.left_out} of {every} statements are left out (--budget).")
     return "\n".join(lines) + "\n"

@@ -34,13 +34,6 @@ _WAYS = (("tx", "out"), ("rx", "in"))
 _NAMED = 0.005
 
 
-def usage_title(analysis: Analysis) -> str:
-    """The heading of what the devices did."""
-    return "Device activity" + (
-        " in the timed steps" if not analysis.usage or analysis.usage.window == "timed pass" else ""
-    )
-
-
 def missing_usage(analysis: Analysis) -> str:
     """Why there is nothing to say of the devices; empty where there is."""
     return "" if analysis.usage else "Nothing was sampled: power, load, memory and temperature are not known."

@@ -18,10 +18,10 @@ from rooflines.reports.charts.palette import COLORED
 from rooflines.reports.document import Column, Paragraph, Plain, Row, Table, texts
 from rooflines.reports.render.layout import CUTS
 
-_SHOWN_AT_FIRST = 50
+_SHOWN_AT_FIRST = 20
 _MODULES_OPEN = 40
 # How wide the words of a long table are on a page; the pointer shows them in full.
-_WIDTHS = {"name": 28, "path": 26, "shapes": 24}
+_WIDTHS = {"name": 28, "path": 26, "shapes": 16}
 # The least priority of the columns that paper has no room for, of words and of numbers.
 _NOT_PRINTED = {True: 8, False: 3}
 

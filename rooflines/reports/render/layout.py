@@ -9,12 +9,15 @@ from rooflines.reports.document import ABSENT, Column, Row, Table, texts
 from rooflines.reports.words.text import clip, shorten_middle, shorten_name, shorten_path, shorten_shapes
 
 GAP = 2
+_CUTTING = 4
 CUTS: dict[str, Callable[[str, int], str]] = {
     "text": clip,
     "name": shorten_name,
     "path": shorten_path,
     "shapes": shorten_shapes,
     "middle": shorten_middle,
+    # The nearest roof of an operator goes before its class is cut.
+    "class": lambda text, width: text if len(text) <= width else text.partition(" (")[0],
 }
 
 
@@ -66,7 +69,10 @@ def fitted(table: Table, width: int, rows: Sequence[Row], *, full: bool = False)
         columns.append(Fitted(column, found.places[index], unit, cells, total, wide))
     kept: list[Fitted] = []
     for one in sorted(columns, key=lambda one: one.column.priority):
-        if one.column.priority and sum(other.least for other in (*kept, one)) + GAP * len(kept) > width:
+        # The least important columns are no reason to cut the words of the others.
+        whole = one.column.priority > _CUTTING
+        needed = one.least + sum(other.width if whole else other.least for other in kept)
+        if one.column.priority and needed + GAP * len(kept) > width:
             break
         kept.append(one)
     kept.sort(key=lambda one: one.place)

@@ -30,9 +30,9 @@ def _page(page: Page) -> Iterator[str]:
     yield f"# {inert(page.title)}"
     if page.made:
         yield inert(page.made)
+    yield f"**{inert(page.verdict)}**"
     if page.status:
         yield f"**{inert(page.status[1])}**"
-    yield f"**{inert(page.verdict)}**"
     if page.label:
         yield f"> {inert(page.label)}"
     if page.said:
@@ -60,11 +60,9 @@ def markdown(block: Block, most: int | None = None) -> Iterator[str]:
             yield _rows(["", ""], [":--", ":--"], [[name, "  ".join(said)] for name, *said in block.rows])
         case Findings():
             for number, one in enumerate(block.items, start=1):
-                suggestion = f" Try {inert(one.suggestion)}" if one.suggestion else ""
-                yield (
-                    f"{number}. **{inert(one.title)}**: {inert(one.saves)}. "
-                    f"{inert(one.evidence)}.{suggestion}"
-                )
+                steps = (f"\n   {at}. {inert(step)}" for at, step in enumerate(one.steps, start=1))
+                text = f"{number}. **{inert(one.title)}**: {inert(one.saves)}. {inert(one.evidence)}."
+                yield text + "".join(steps)
         case Bar():
             if block.title:
                 yield f"### {inert(block.title)}"

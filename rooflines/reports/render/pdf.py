@@ -38,7 +38,7 @@ from rooflines.reports.render.layout import Fitted, fitted
 from rooflines.reports.words.text import NUMBER_AND_UNIT
 from rooflines.units import percent
 
-_VERBATIM = {"code", "suggestion", "svg"}
+_VERBATIM = {"code", "steps", "svg"}
 _FACE = "Libertinus Serif"
 _INK = INK["light"]
 _FIGURE_IN = 6.85

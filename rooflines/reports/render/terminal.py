@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -66,26 +67,32 @@ def write(page: Page, path: Path) -> Path:
 
 def print_page(page: Page, console: Console) -> None:
     """Print ``page`` on ``console``, in its width."""
-    lines = _Lines(console)
+    lines = _Lines(console, is_long=bool(page.last))
     lines.heading(page.title, page.made)
     if page.status:
         lines.line((page.status[1], "bold red" if page.status_ink == "warning" else "bold yellow"))
     if page.label:
         lines.line((page.label, "dim"))
+    if not page.last:
+        _verdict(lines, page)
+    # What is gathered below one title follows the other sections.
+    ordered = sorted(page.sections, key=lambda one: (one.name in page.last, one.under))
+    for _, parts in groupby(ordered, key=lambda one: one.under or one.name):
+        first, *more = parts
+        kept = len(first.blocks) - first.folded * (first.name in page.last)
+        every = (*first.blocks[:kept], *(block for one in more for block in one.blocks))
+        blocks = [block for block in every if block.show != "full"]
+        if blocks:
+            _section(lines, Section(name="", title=first.under) if first.under else first, blocks)
+    if page.last:
+        _verdict(lines, page)
+
+
+def _verdict(lines: _Lines, page: Page) -> None:
     lines.line()
     lines.line((page.verdict, "bold"), indent=_INDENT)
     for sentence in page.said:
         lines.line("- ", sentence, indent=_INDENT, hang=2 * _INDENT)
-    gathered: dict[str, list[Block]] = {}
-    for section in page.sections:
-        blocks = [block for block in section.blocks if block.show != "full"]
-        if section.under:
-            gathered.setdefault(section.under, []).extend(blocks)
-        elif blocks:
-            _section(lines, section, blocks)
-    for title, blocks in gathered.items():
-        if blocks:
-            _section(lines, Section(name="", title=title), blocks)
 
 
 def _section(lines: _Lines, section: Section, blocks: Sequence[Block]) -> None:
@@ -107,8 +114,8 @@ def _section(lines: _Lines, section: Section, blocks: Sequence[Block]) -> None:
 class _Lines:
     """Writes lines of text in the console's width, and in ASCII where the console can show no more."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, *, is_long: bool) -> None:
+        self.console, self.is_long = console, is_long
         self.ascii = console.options.ascii_only
         self.width = min(console.width, _WIDEST)
 
@@ -191,9 +198,10 @@ def _facts(lines: _Lines, block: Facts) -> None:
 def _findings(lines: _Lines, block: Findings) -> None:
     for number, finding in enumerate(block.items[: block.first], start=1):
         lines.line(f"{number}. ", (finding.title, "bold"), f": {finding.saves}", indent=_INDENT, hang=5)
-        lines.line(finding.evidence, indent=5)
-        if finding.suggestion:
-            lines.line(("try ", "dim"), (finding.suggestion, "cyan"), indent=5, hang=9)
+        if not lines.is_long:
+            lines.line(finding.evidence, indent=5)
+        for step in finding.steps:
+            lines.line(("try ", "dim"), (step, "cyan"), indent=5, hang=9)
     more = len(block.items) - block.first
     if more > 0:
         lines.line((f"{more} more in the full report", "dim"), indent=5)

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from rooflines.device_specs.records import Ceiling, Ceilings, Conditions
-from rooflines.reports.words.text import given
+from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.roofline.count.by_key import longest_first
-from rooflines.units import binary_bytes, counted, percent, si
+from rooflines.units import counted, percent
 
 SOURCE_WORDS = {
     "measured": "measured",
@@ -43,22 +42,6 @@ def ceiling_name(roof: Ceiling) -> str:
     return roof.name if not roof.variant or roof.variant in roof.name else f"{roof.name} ({roof.variant})"
 
 
-def ceiling_scope(roof: Ceiling) -> str:
-    """The scope of a ceiling: ``bf16, matrix units, accumulates in fp32``, ``L2, read, up to 2.00 MiB``."""
-    texts = (
-        roof.precision,
-        f"{roof.engine} units" if roof.engine else None,
-        f"accumulates in {roof.accumulate}"
-        if roof.accumulate and roof.accumulate != roof.precision
-        else None,
-        roof.level,
-        roof.access,
-        f"up to {binary_bytes(roof.capacity_bytes)}" if roof.capacity_bytes else None,
-        f"further roof: {roof.variant}" if roof.variant else None,
-    )
-    return ", ".join(filter(None, texts))
-
-
 def source_and_age(roof: Ceiling, created: str) -> str:
     """The kind of source with its date and age at ``created``: ``measured 2026-11-18, 3 days before``; ``data
     sheet``."""
@@ -68,24 +51,6 @@ def source_and_age(roof: Ceiling, created: str) -> str:
     return ", ".join(
         filter(None, (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)))
     )
-
-
-def conditions_words(conditions: Conditions | None) -> str:
-    """The state of the device while it was measured: ``1.98 GHz, 690 W, 64 °C, throttled by power``; empty
-    where it is not known."""
-    if not conditions:
-        return ""
-    held = (
-        ("", conditions.clock_hz, "Hz"),
-        ("memory ", conditions.memory_clock_hz, "Hz"),
-        ("", conditions.power_w, "W"),
-    )
-    parts = [f"{what}{si(value, unit)}" for what, value, unit in held if value is not None]
-    parts += [
-        given("{:.0f} °C", conditions.temperature_c, float),
-        given("throttled by {}", ", ".join(conditions.throttled)),
-    ]
-    return ", ".join(filter(None, parts))
 
 
 def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:

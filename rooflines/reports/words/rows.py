@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, OperatorRow
-from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.call_sites import summed
 from rooflines.roofline.judge.shapes import repeated
 
@@ -140,29 +139,6 @@ def flagged(one: TableRow) -> tuple[OperatorRow, ...]:
     return tuple(member for member in one.members if member.flag)
 
 
-def dominant_kernel(row: OperatorRow) -> str:
-    """The kernel with most of the operator's time, and the number of other kernels: ``GEMM bf16 128x128x64
-    (cuBLAS) +1``."""
-    if not row.kernels or is_kernel(row):
-        return ""
-    others = len(row.kernels) - 1
-    return f"{short_kernel(row.kernels[0].name)} +{others}" if others else short_kernel(row.kernels[0].name)
-
-
-class OperatorsSummary(NamedTuple):
-    """Sums over the operators that have a bound, which stand for all of them where the step ``is_judged``."""
-
-    is_judged: bool
-    judged_s: float
-    lower_bound_s: float
-    headroom_s: float
-
-    @property
-    def efficiency(self) -> float | None:
-        """Lower bound divided by time, for operators that have a bound."""
-        return self.lower_bound_s / self.judged_s if self.is_judged and self.judged_s > 0 else None
-
-
 def share_of_step(time_s: float, analysis: Analysis) -> float:
     """``time_s`` as a share of the step, 0 where no step time is known."""
     whole = analysis.whole_s
@@ -179,17 +155,12 @@ def bound_times(analysis: Analysis) -> dict[str, float]:
     return {name: value for name, value in (analysis.bound_breakdown or {}).items() if value > 0}
 
 
-def operators_summary(analysis: Analysis) -> OperatorsSummary:
-    """The sums below a table of operators and in the bar against the bound; one faster than its bound counts
-    with its time."""
-    judged = [
-        (row.time_s, min(row.lower_bound_s, row.time_s))
-        for row in analysis.operators
-        if row.lower_bound_s is not None
-    ]
-    return OperatorsSummary(
-        is_judged=bool(judged) and (not analysis.totals or analysis.totals.lower_bound_s is not None),
-        judged_s=sum(time_s for time_s, _ in judged),
-        lower_bound_s=sum(lower_s for _, lower_s in judged),
-        headroom_s=sum(row.headroom_s for row in analysis.operators if row.headroom_s is not None),
-    )
+def judged_total(analysis: Analysis) -> tuple[float | None, float | None]:
+    """The headroom and the efficiency of all operators with a bound, of which one faster than its bound
+    counts with its time; None where the step has no bound."""
+    judged = [row for row in analysis.operators if row.lower_bound_s is not None]
+    time_s = sum(row.time_s for row in judged)
+    if not time_s or (analysis.totals and analysis.totals.lower_bound_s is None):
+        return None, None
+    lower_s = sum(min(row.lower_bound_s or 0.0, row.time_s) for row in judged)
+    return sum(row.headroom_s or 0.0 for row in judged), lower_s / time_s

@@ -22,7 +22,7 @@ from rooflines.reports.words.rows import (
 )
 from rooflines.reports.words.text import INFERRED_MARK, given, is_kernel, operator_name
 from rooflines.roofline.advise.findings import WORTH
-from rooflines.roofline.analysis import Analysis, Example, Finding, ReplayedStep
+from rooflines.roofline.analysis import Analysis, Finding, ReplayedStep
 from rooflines.roofline.compare.records import Noise
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
@@ -152,7 +152,7 @@ def certainty_sentence(analysis: Analysis) -> str:
         if is_delayed(analysis)
         else f"savings below {percent(noise)} of the step are within the error of its time"
     )
-    return f"Not certain on this machine: {why}. Measure them: rooflines advise RUN --try"
+    return f"Not certain on this machine: {why}."
 
 
 def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:
@@ -187,28 +187,15 @@ def flag_sentence(one: TableRow) -> str:
     some = f" ({len(wrong)} of {len(one.members)})" if len(wrong) < len(one.members) else ""
     most = max((row.efficiency for row in wrong if row.efficiency is not None), default=None)
     reached = (
-        "" if most is None else f" reaches {'up to ' if len(wrong) > 1 else ''}{percent(most)} of its bound"
+        "" if most is None else f" reaches {'up to ' if len(wrong) > 1 else ''}{percent(most)} efficiency"
     )
     return f"{operator_name(one.row)}{where}{some}{reached}: {wrong[0].flag}"
 
 
 def inferred_sentence(analysis: Analysis) -> str:
-    """The meaning of the mark after a name and its share of the operator time; empty if no name has it."""
-    rows = [row for row in analysis.operators if row.inferred or row.assumption]
-    if not rows:
-        return ""
-    marked, whole = sum(row.time_s for row in rows), sum(row.time_s for row in analysis.operators)
-    share = f" ({percent(marked / whole)} of the time with a count)" if whole > 0 else ""
-    inferred, assumed = any(row.inferred for row in rows), any(row.assumption for row in rows)
-    if not assumed:
-        return (
-            f"{INFERRED_MARK} work inferred from other events in the trace, which does not record all "
-            f"arguments{share}"
-        )
-    how = (
-        "inferred from other events in the trace, or estimated, because" if inferred else "estimated, because"
-    )
-    return f"{INFERRED_MARK} work {how} the trace does not record all arguments{share}"
+    """The meaning of the mark after a name; empty if no name has it."""
+    marked = any(row.inferred or row.assumption for row in analysis.operators)
+    return f"{INFERRED_MARK} work inferred or estimated: the trace does not record all arguments" * marked
 
 
 def steps_sentences(analysis: Analysis) -> list[str]:
@@ -249,28 +236,14 @@ def steps_sentences(analysis: Analysis) -> list[str]:
             text + (f"; the same class for {percent(same)} of the samples." if same is not None else ".")
         )
     if steps.profiler_dilation is not None:
-        slower = steps.profiler_dilation - 1
-        pace = (
-            f"{percent(abs(slower))} {'slower' if slower >= 0 else 'faster'} than"
-            if abs(slower) >= 0.005
-            else "as fast as"
-        )
         # A profiler does not make anything faster: a tenth is more than chance.
         doubt = (
             ": something slowed the timed steps, such as other programs or memory returned to the system"
-            if slower < -0.1
+            if steps.profiler_dilation < 0.9
             else ""
         )
-        ranges_s = analysis.basis.ranges_s
-        ranges = (
-            ""
-            if ranges_s is None
-            else f"Ranges of modules took {seconds(ranges_s)} of a traced step, which no figure contains. "
-        )
-        texts.append(
-            f"Under the profiler steps ran {pace} the timed ones{doubt}. {ranges}The traced steps "
-            "only divide the time."
-        )
+        pace = significant(steps.profiler_dilation)
+        texts.append(f"Traced steps, which only divide the time, take {pace} × as long{doubt}.")
     return texts
 
 
@@ -360,19 +333,6 @@ def confidence(analysis: Analysis) -> list[str]:
     """The line below the verdict on what the figures assume and how sure they are; none for a recording
     without doubt."""
     return [f"Assumptions and confidence: {' · '.join(analysis.caveats)}."] if analysis.caveats else []
-
-
-def example(where: Example | None, what: str = "the longest part of the operator runs") -> str:
-    """Where to look in the trace, as the end of a sentence that says ``what`` is there; empty where it is
-    unknown.
-
-    The part is a call, or the longest of its kernels, whichever kernel the sentence is about.
-    """
-    if not where:
-        return ""
-    places = [where.step, given("stream {}", where.stream)]
-    within = ", ".join(filter(None, places))
-    return f"; {what} at {where.at_s:.6f} s{given(' ({})', within)}"
 
 
 def replay_sentence(analysis: Analysis) -> str:

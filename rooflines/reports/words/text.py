@@ -130,16 +130,15 @@ def shorten_name(name: str, width: int) -> str:
 
 
 def shorten_shapes(shapes: str, width: int) -> str:
-    """As many whole shapes as fit in ``width`` characters, then an ellipsis: ``4x64x56x56…``."""
+    """The last shapes that fit in ``width`` characters, vectors left out: ``…2048x1024x1x1``, the weights of
+    a convolution."""
     if len(shapes) <= width:
         return shapes
-    kept = ""
-    for shape in re.split(r",\s*", shapes):
-        longer = f"{kept}, {shape}" if kept else shape
-        if len(longer) + len(ELLIPSIS) > width:
-            break
-        kept = longer
-    return (kept or shapes[: width - 1]) + ELLIPSIS
+    every = re.split(r",\s*", shapes)
+    kept = [shape for shape in every if "x" in shape] or every
+    while len(kept) > 1 and len(", ".join(kept)) >= width:
+        kept = kept[1:]
+    return ELLIPSIS + ", ".join(kept)[-(width - 1) :]
 
 
 def decimals_of(value: float) -> int:

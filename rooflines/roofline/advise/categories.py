@@ -22,12 +22,12 @@ from rooflines.roofline.advise.case import (
 from rooflines.roofline.advise.copies import channels_last
 from rooflines.roofline.advise.matrix import is_hopper
 from rooflines.roofline.advise.small_kernels import fewer_launches, fills, of_library
-from rooflines.roofline.advise.verdict import efficiency_of, plural, runs
+from rooflines.roofline.advise.verdict import efficiency_of, plural
 from rooflines.roofline.analysis import CATEGORIES as ALL_CATEGORIES
 from rooflines.roofline.analysis import Key
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.kernel_names import short_kernel
-from rooflines.roofline.judge.shapes import path_pattern, repeated_key, shapes_range
+from rooflines.roofline.judge.shapes import path_pattern, repeated_key
 from rooflines.roofline.predict.rows import FUSABLE, updates_at_once
 from rooflines.units import percent, seconds
 
@@ -46,6 +46,23 @@ LARGE_S = 50e-6
 # A library's tiles of 128 waste so much of a size that is just above a multiple of them.
 TILE = 128
 WASTE = 1.1
+# What to do, by a word of the remedy; the first one counts.
+_TITLES = {
+    "cudnn.benchmark": "Compare algorithms for {}",
+    "channels": "Store the images of {} channels last",
+    "max-autotune": "Measure other kernels for {}",
+    "TUNABLEOP": "Measure other kernels for {}",
+    "multiples of": "Choose sizes that fill the tiles of {}",
+    "newer release": "Try a newer library for {}",
+    "tuned for": "Tune the kernels of {} for this device",
+    "need_weights": "Use a fused kernel for {}",
+    "a fused backend": "Use a fused kernel for {}",
+    "runs fused already": "Try another kernel for {}",
+    "fused=True": "Fuse {}",
+    "compile": "Fuse {}",
+    "graph breaks": "Fuse {}",
+    "": "Give {} more work in a call",
+}
 _MAKER = re.compile(
     r"\((Tensile|CK|AITER|vLLM|TensorRT-LLM|FlashInfer|triton_kernels|cuBLAS|cuDNN|MIOpen)[,)]"
 )
@@ -69,27 +86,21 @@ def slow(category: str) -> Rule:
         lost = {one.key: _lost_s(case, one) for one in found}
         # The figures of the operators are not those of the time that other advice has left.
         entire = [one.whole() for one in found]
-        worst = _worst(found, lost)
         saves_s = sum(lost.values())
         time_s = total(entire)
-        roof_s = time_s - headroom(entire)
         attained_s = time_s - sum(_lost_s(case, one) for one in entire)
-        attained = (
-            f", the rate that products attain on this device {seconds(attained_s)}"
-            if attained_s > roof_s
-            else ""
-        )
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
+        title = next(title for word, title in _TITLES.items() if word in str(suggestion))
         name = f"{'the other ' if len(found) < len(every) else ''}{plural(category)}".replace(
             "other the ", "other steps of the "
         )
         return Advice(
-            f"{name[0].upper()}{name[1:]} {runs(category)} at {percent(efficiency)} of the bound",
+            title.format(name),
             saves_s,
-            f"{seconds(time_s)} {case.per}, the roofline allows {seconds(roof_s)}{attained}; "
-            f"largest loss: {worst}",
+            f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency, "
+            f"{seconds(attained_s)} attainable; most is lost in {_worst(found, lost)}",
             suggestion,
             lost,
             changes="work"
@@ -110,11 +121,9 @@ def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
     time_s = sum(row.time_s for row in worst)
     calls = sum(row.calls for row in worst)
     module = path_pattern([row.module for row in worst])
-    shapes = shapes_range([row.shapes for row in worst])
     lines = [line.place for row in worst for line in row.lines]
     where = f"{worst[0].name}{f' in {module}' if module else ''}{f' at {lines[0]}' if lines else ''}"
-    many = f"{calls:,.3g} × {seconds(time_s / calls)}" if calls > 1 else seconds(time_s)
-    return f"{where} ({shapes}): {many}, {percent(efficiency_of(worst) or 0.0)} of its bound"
+    return f"{where} ({calls:,.3g} × {seconds(time_s / calls)} at {percent(efficiency_of(worst) or 0.0)})"
 
 
 def _lost_s(case: Case, one: Ran) -> float:

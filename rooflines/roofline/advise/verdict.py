@@ -120,7 +120,6 @@ def verdict(analysis: Analysis) -> str:
         "that of one device."
     )
     sentences = [
-        unsteady(analysis),
         _not_recorded(analysis),
         several * (analysis.basis.devices > 1),
         _generated(analysis) or (speed(steps, analysis.workload.unit) if steps else ""),
@@ -160,6 +159,7 @@ def verdict(analysis: Analysis) -> str:
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
         known = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
         sentences.append(f"Largest {known[0]}: {title}, {known[1]} {seconds(_first_s(best))} {per}.")
+    sentences.append(unsteady(analysis))
     return " ".join(text for text in sentences if text)
 
 
@@ -559,7 +559,7 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
     time_s = times[category]
     efficiency = category_efficiency(analysis, category, times[category])
     at = "at least" if is_delayed(analysis) else "at"
-    reach = f", {at} {percent(efficiency)} of the bound" if efficiency is not None else ""
+    reach = f", {at} {percent(efficiency)} efficiency" if efficiency is not None else ""
     softmax_s = sum(
         row.time_s for row in analysis.operators if row.category == category and "softmax" in row.name
     )

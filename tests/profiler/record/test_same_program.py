@@ -34,7 +34,7 @@ _VARIES = re.compile(
     r'|^  File ".*/torch/nn/modules/module\.py", .*\n    .*\n(?: +[~^]+\n)?',
     re.MULTILINE,
 )
-_PAGE = re.compile(r"^\S+ · .* · rooflines .*\n(?:.*\n)*?rebuild   .*\n(?:all ranks .*\n)?", re.MULTILINE)
+_PAGE = re.compile(r"^\S+ · .* · rooflines .*\n(?:.*\n)*?(?:all ranks .*\n|next +.*\n)+", re.MULTILINE)
 _PROGRESS = re.compile(r"^ *\d+ s  [a-z].*\n", re.MULTILINE)
 _COMPLAINT = re.compile(r"^rooflines: .*\n(?:  .*\n)?", re.MULTILINE)
 

@@ -10,7 +10,7 @@ from rooflines.reports.charts.palette import BOUNDS, INK, THEMES, category_color
 from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, RooflineChart, roofline_drawing
 from rooflines.reports.charts.roofline_figure import RooflinePoint
 from rooflines.reports.page.roofline import chart_note, roofline_of
-from rooflines.roofline.analysis import CATEGORIES
+from rooflines.roofline.analysis import CATEGORIES, OtherPrograms
 from rooflines.units import seconds
 from tests.reports import variants
 from tests.samples import analysis as sample
@@ -116,12 +116,25 @@ def test_every_point_stands_at_its_intensity_and_speed(analysis):
         assert point.category == row.category
 
 
+def test_points_of_a_delayed_run_have_bars_of_their_speed():
+    first, *rest = sample().operators
+    timed = replace(first, step_times_s=(0.01, 0.02, 0.04))
+    others = OtherPrograms(busy=1.5, threads=2, judged=False)
+    delayed = replace(sample(), operators=(timed, *rest), other_programs=others)
+    bars = {point.key: point.spread for point in chart_of(delayed).points}
+    assert bars.pop(0) == pytest.approx((first.flops / 0.04, first.flops / 0.02))
+    assert set(bars.values()) == {None}, "their times in each step are not known"
+    quiet = replace(delayed, other_programs=replace(others, judged=True))
+    assert {point.spread for point in chart_of(quiet).points} == {None}
+
+
 def test_what_cannot_be_placed_and_outliers_are_counted():
     # What cannot be placed is counted.
     analysis = variants.large()
     copies = [row for row in analysis.operators if row.category == "copy"]
     chart = chart_of(analysis)
-    assert f"{len(copies)} operators ({seconds(sum(row.time_s for row in copies))}) are not on the chart" in chart_note(analysis, chart)
+    time = seconds(sum(row.time_s for row in copies))
+    assert f"Not on the chart, without FLOPs or bytes: {len(copies)} operators ({time})." in chart_note(analysis, chart)
     # An outlier without time does not stretch the axes.
     analysis = sample()
     outlier = replace(analysis.operators[0], flops=1, bytes=10**9, time_s=1e-6, headroom_s=0.0)

@@ -25,41 +25,41 @@ def sampled(name: str, after_s: float):
 
 def test_the_caption_says_what_the_tables_hold():
     analysis = named("resnet50_v100_training_2021_schema")
-    figure, _, lanes = timeline_section(analysis).blocks
-    whole = analysis.activity.duration_ns / 1e9
+    figure, *_, note, _ = timeline_section(analysis, "").blocks
+    whole = analysis.activity.duration_ns
     assert figure.caption == (
         "The device runs nothing for 43 % of this step: for 33 % the host was loading data, for 8 % the host had launched nothing."
     )
-    assert figure.note.startswith("ProfilerStep#6 (175 ms), nearest the median of 6 traced steps. Times are as traced")
-    labels = [row.cells[0] for row in lanes.rows]
+    assert note.text.startswith("ProfilerStep#6 (175 ms), nearest the median of 6 traced steps. Times are as traced")
+    labels, lanes = zip(*figure.drawing.lanes, strict=True)
     assert [labels[0], labels[1], *labels[-2:]] == ["host's step", "stream 7", "main thread", "autograd thread"]
-    busy, *idle = lanes.rows[1:-2]
-    assert [row.cells[0] for row in idle[:2]] == ["I idle: data loading", "H idle: host"]
-    assert [row.cells[4].value for row in idle[:2]] == ["the host was loading data", "the host had launched nothing"]
-    assert busy.cells[1] + sum(row.cells[1] for row in idle) == pytest.approx(whole)
-    assert sum(row.cells[2] for row in idle) == pytest.approx(1 - busy.cells[1] / whole)
+    busy, *idle = lanes[1:-2]
+    assert labels[2:4] == ("I idle: data loading", "H idle: host")
+    names = [figure.drawing.items[lane.longest].name for lane in idle[:2]]
+    assert names == ["the host was loading data", "the host had launched nothing"]
+    assert busy.busy_ns + sum(lane.busy_ns for lane in idle) == pytest.approx(whole)
 
 
 def test_the_note_says_how_many_steps_were_considered():
     analysis = named("resnet50_v100_training_2021_schema")
     found = replaced(analysis, activity=replaced(analysis.activity, steps=4))
-    figure, *_ = timeline_section(found).blocks
-    assert "nearest the median of the 4 of 6 traced steps that resemble the timed ones." in figure.note
+    *_, note, _ = timeline_section(found, "").blocks
+    assert "nearest the median of the 4 of 6 traced steps that resemble the timed ones." in note.text
 
 
 def test_a_processor_has_threads_and_the_time_outside_of_operators():
-    figure, *_ = timeline_section(named("cpu_only")).blocks
+    figure, *_ = timeline_section(named("cpu_only"), "").blocks
     assert figure.caption == "No operator runs for 73 % of this trace: for 73 % the program was outside of operators."
     assert [label for label, _ in figure.drawing.lanes] == ["main thread", "H idle: host"]
 
 
 def test_without_a_trace_one_line_says_so():
-    (block,) = timeline_section(sample()).blocks
+    block = timeline_section(sample(), "").blocks[0]
     assert block.text == "No timeline: no work was traced."
 
 
 def test_samples_share_the_axis_of_the_step():
-    (figure,) = (block for block in timeline_section(sampled("ddp_rank0", 1.0)).blocks if isinstance(block, Figure))
+    (figure,) = (block for block in timeline_section(sampled("ddp_rank0", 1.0), "").blocks if isinstance(block, Figure))
     usage = figure.drawing.usage
     assert [row.name for row in usage.rows] == ["power", "memory", "clock"]
     assert usage.end == pytest.approx(0.607312)
@@ -79,7 +79,7 @@ def test_samples_share_the_axis_of_the_step():
     ("ddp_rank0", 60.0, "fewer than 3 device samples were taken in these 607 ms."),
 ])  # fmt: skip
 def test_why_samples_are_not_shown(name, after_s, why):
-    texts = [getattr(block, "text", "") for block in timeline_section(sampled(name, after_s)).blocks]
+    texts = [getattr(block, "text", "") for block in timeline_section(sampled(name, after_s), "").blocks]
     assert f"Power, clock and memory are not shown: {why}" in texts
 
 

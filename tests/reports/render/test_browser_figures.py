@@ -21,7 +21,7 @@ def test_a_period_of_a_figure_shows_the_rows_that_ran_in_it(opened):
     assert {row.get_attribute("data-points") for row in rows.all()} == {"point:3", "point:70"}
     assert page.locator(".shown").inner_text() == "2 of 81 rows shown, 1 s to 2 s"
     page.evaluate("document.dispatchEvent(new CustomEvent('window', { detail: null }))")
-    assert rows.count() == 50
+    assert rows.count() == 20
 
 
 def test_the_icicle_of_modules_is_switched_and_zoomed_with_mouse_and_keys(opened):

@@ -41,6 +41,14 @@ def test_coverage_is_never_rounded_up_to_everything():
     assert sentences.coverage_sentence(analysis) == "Operators without a work model take <1 % of the step: a (1.00 ns, no formula)."
 
 
+def test_the_last_lines_are_the_recommendations_and_the_verdict():
+    tail = flat("\n".join(shown(samples.analysis()).splitlines()[-20:]))
+    assert tail.endswith(flat(samples.analysis().verdict))
+    assert all(finding.title in tail for finding in samples.analysis().findings[:3])
+    # A class is never cut.
+    assert not re.search(r"inefficient \([a-z]*…", shown(samples.analysis()))
+
+
 @pytest.mark.parametrize("width", [60, 66, 80, 100, 120, 200])
 def test_no_line_is_wider_than_the_console(width):
     analysis = named("_scaled_dot_product_flash_attention_for_cpu_backward", "model.encoder.layers.11.attention.self.output.dense")
@@ -51,7 +59,7 @@ def test_no_line_is_wider_than_the_console(width):
 def test_columns_and_lines_fit_the_console():
     # A wide console shows more columns.
     assert "FLOP/B" not in shown(samples.analysis(), 80)
-    assert "FLOP/B" in shown(samples.analysis(), 120)
+    assert "FLOP/B" in shown(samples.analysis(), 160)
     # A module path longer than a line is cut at a dot.
     path = ".".join(f"Block_{number}" for number in range(40))
     lines = shown(replace(samples.analysis(), notes=(f"slow in {path}",)), 60).splitlines()

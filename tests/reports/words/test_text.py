@@ -33,10 +33,11 @@ def test_names_and_shapes_are_cut():
     assert words.shorten_name("convolution_backward", 16) == "convolution_bwd"
     assert words.shorten_name("native_batch_norm_backward", 14) == "batch_norm_bwd"
     assert words.shorten_name("scaled_dot_product_attention", 15) == "scaled_…tention"
-    # Shapes are cut between shapes.
+    # Of shapes the last matrix is kept, which is the weight.
     assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 30) == "4x64x56x56, 64x64x3x3"
-    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 15) == "4x64x56x56…"
-    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 6) == "4x64x…"
+    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 15) == "…64x64x3x3"
+    assert words.shorten_shapes("4x64x56x56, 64, 64, 64, 64", 15) == "…4x64x56x56"
+    assert words.shorten_shapes("4x64x56x56, 64x64x3x3", 6) == "…4x3x3"
     # The phase is told where the name does not.
     row = samples.analysis().operators[0]
     assert words.operator_name(replace(row, name="aten::mm", phase="backward")) == "mm (backward)"

@@ -38,7 +38,7 @@ def waiting(**more):
 def test_every_second_is_saved_once():
     found = find(waiting())
     assert {finding.title: round(finding.saves_s, 6) for finding in found} == {
-        "Element-wise operators run at 20 % of the bound": 0.024,
+        "Fuse element-wise operators": 0.024,
         "Let the host run ahead of the device": 0.02,
         "Move work of the host out of the step": 0.02,
         "Keep the device busy": 0.014,
@@ -67,11 +67,11 @@ def test_advice_within_the_noise_is_given_and_called_uncertain():
     assert noise_s(waiting(steps=steps(half_s=0.009), other_programs=others)) == pytest.approx(0.009)
 
 
-def test_a_machine_that_is_not_quiet_is_said_first():
+def test_a_machine_that_is_not_quiet_is_said_after_the_answer():
     shared = waiting(steps=steps(), other_programs=OtherPrograms(busy=1.2, threads=2))
-    assert verdict(shared).startswith("Shared machine: other programs took 1.2 of 2 processors. ")
+    assert verdict(shared).endswith(" Shared machine: other programs took 1.2 of 2 processors.")
     wide = waiting(steps=steps(half_s=0.02))
-    assert verdict(wide).startswith("Unsteady times: the median step is known to ±20 % only. ")
+    assert verdict(wide).endswith(" Unsteady times: the median step is known to ±20 % only.")
     both = replace(wide, other_programs=OtherPrograms(busy=1.2, threads=2))
     assert ", and the median step is known to ±20 % only." in verdict(both)
     assert unsteady(waiting(steps=steps())) == ""

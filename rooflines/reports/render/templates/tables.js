@@ -246,6 +246,8 @@
   const grids = Promise.all(Array.from(document.querySelectorAll(".data"), grid));
   async function follow() {
     const [name, query] = location.hash.slice(1).split("?");
+    // A section that is folded as a whole is what the link asks for.
+    document.getElementById(name)?.querySelector(":scope > details:only-child")?.setAttribute("open", "");
     if (!query) return;
     (await grids).find((one) => one.section === name)?.open(new URLSearchParams(query));
     document.getElementById(name)?.scrollIntoView();
