@@ -26,7 +26,7 @@ _FRAME = re.compile(r"(?P<path>.*\.py)\((?P<line>\d+)\): (?P<function>.*)")
 
 
 @dataclass(frozen=True)
-class Lines:
+class ProgramLines:
     """Groups of lines of the program, and of each host event the index of the one that it comes from (-1: not
     known).
 
@@ -56,7 +56,7 @@ class Lines:
         return f"{place.path}({place.line}): {place.function}" if self.are_functions else self.names[place]
 
 
-def marked_lines(calls: Calls, places: Sequence[ProgramLine]) -> Lines:
+def marked_lines(calls: Calls, places: Sequence[ProgramLine]) -> ProgramLines:
     """The lines by the marks in a trace, whose numbers are those of ``places``."""
     host, names = calls.trace.host, calls.trace.names
     marks = calls.trace.named(lambda name: name.startswith(LINE_PREFIX))
@@ -71,10 +71,10 @@ def marked_lines(calls: Calls, places: Sequence[ProgramLine]) -> Lines:
         before = np.searchsorted(host.start_ns[at], host.start_ns, side="right") - 1
         elsewhere = (host.thread != host.thread[at[0]]) & (before >= 0)
         line = np.where(elsewhere, numbers[host.name[at[before]]], line)
-    return Lines(tuple((place,) for place in places), _through_backward(calls, line))
+    return ProgramLines(tuple((place,) for place in places), _through_backward(calls, line))
 
 
-def stack_lines(calls: Calls) -> Lines:
+def stack_lines(calls: Calls) -> ProgramLines:
     """The functions of the program around each host event, the innermost ones, by the Python stack."""
     trace, host, frames = calls.trace, calls.trace.host, calls.trace.frames
     of_program = np.flatnonzero(trace.program_frames[frames.name]) if len(frames) else np.zeros(0, np.int64)
@@ -96,7 +96,7 @@ def stack_lines(calls: Calls) -> Lines:
         for match in found
         if match is not None
     ]
-    return Lines(tuple(groups), _through_backward(calls, line), are_functions=True)
+    return ProgramLines(tuple(groups), _through_backward(calls, line), are_functions=True)
 
 
 def _through_backward(calls: Calls, line: Int64s) -> Int64s:

@@ -16,7 +16,7 @@ from rooflines.profiler.read.records import Int64s, Trace
 from rooflines.profiler.records import Run, RunFile, Workload
 from rooflines.profiler.tree.breakdown import step_breakdown
 from rooflines.profiler.tree.external_trace import run_of_trace
-from rooflines.profiler.tree.lines import Lines
+from rooflines.profiler.tree.lines import ProgramLines
 from rooflines.profiler.tree.tree import Calls
 from rooflines.roofline.analysis import (
     Analysis,
@@ -381,7 +381,7 @@ def _divided(
 
 
 def _on_host(
-    attribution: Attribution, traced: Partition, divided: Partition, lines: Lines
+    attribution: Attribution, traced: Partition, divided: Partition, lines: ProgramLines
 ) -> tuple[tuple[Synchronization, ...], tuple[HostWork, ...]]:
     """The host's waits and work during the device's idle time in the step."""
     if traced.of != "device" or traced.causes is None or not traced.timeline.idle_s:

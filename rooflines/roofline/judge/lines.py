@@ -14,7 +14,7 @@ import numpy as np
 from rooflines.profiler.read.distinct import distinct_rows
 from rooflines.profiler.read.records import OPERATOR, RUNTIME, Int64s
 from rooflines.profiler.records import ProgramLine
-from rooflines.profiler.tree.lines import Lines, marked_lines, stack_lines
+from rooflines.profiler.tree.lines import ProgramLines, marked_lines, stack_lines
 from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import step_number
 from rooflines.roofline.analysis import LineRow, OperatorRow, Unmodeled
@@ -26,7 +26,7 @@ from rooflines.roofline.own.own import Attribution
 _AnyRow = TypeVar("_AnyRow", OperatorRow, Unmodeled)
 
 
-def lines_of(attribution: Attribution) -> Lines:
+def lines_of(attribution: Attribution) -> ProgramLines:
     """The lines of the events of a trace: those of the run's step with marks, else those of its stacks; of
     the kernels of compiled code the lines that they were compiled from."""
     calls, known = attribution.calls, attribution.counts.known
@@ -88,7 +88,7 @@ def _sites(calls: Calls, codes: dict[tuple[object, ...], int]) -> tuple[Int64s, 
 
 def with_lines(
     attribution: Attribution,
-    lines: Lines,
+    lines: ProgramLines,
     places: Int64s,
     operators: Sequence[OperatorRow],
     gaps: Sequence[Unmodeled],
@@ -129,7 +129,7 @@ def with_lines(
 def _line_rows(
     rows: Sequence[OperatorRow | Unmodeled],
     shares: dict[int, dict[ProgramLine, float]],
-    lines: Lines,
+    lines: ProgramLines,
 ) -> tuple[LineRow, ...]:
     """The lines with their shares of the ``rows``."""
     of_line: dict[ProgramLine, list[tuple[OperatorRow | Unmodeled, float]]] = defaultdict(list)

@@ -30,7 +30,7 @@ from rooflines.profiler.read.records import (
     Trace,
 )
 from rooflines.profiler.tree.idle import is_wait, waiting
-from rooflines.profiler.tree.lines import Lines
+from rooflines.profiler.tree.lines import ProgramLines
 from rooflines.profiler.tree.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
 from rooflines.roofline.count.by_key import grouped
@@ -74,7 +74,7 @@ def is_compiled(trace: Trace) -> bool:
 
 
 def synchronizations(
-    attribution: Attribution, causes: dict[str, Intervals], lines: Lines
+    attribution: Attribution, causes: dict[str, Intervals], lines: ProgramLines
 ) -> tuple[Synchronization, ...]:
     """The waits for the device by call, operator and place, those that leave it idle the longest first.
 
@@ -121,7 +121,7 @@ def synchronizations(
     )[:_MOST]
 
 
-def host_work(attribution: Attribution, host_bound: Intervals, lines: Lines) -> tuple[HostWork, ...]:
+def host_work(attribution: Attribution, host_bound: Intervals, lines: ProgramLines) -> tuple[HostWork, ...]:
     """Work of the launching threads in ``host_bound``, while the device had nothing to do, longest first."""
     launched = attribution.calls.launch[attribution.calls.launch >= 0]
     if not len(launched) or not len(host_bound):
@@ -177,7 +177,7 @@ def _idle_in(
     ]
 
 
-def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask, lines: Lines) -> list[_Idle]:
+def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask, lines: ProgramLines) -> list[_Idle]:
     """Operators that compute on the host, with no call of a device's runtime below them, and long first calls
     of that runtime or of operators around them that wait for nothing: they load a library or a kernel. All by
     their own time, without what they call."""
