@@ -116,4 +116,4 @@ def test_a_question_that_cannot_be_answered(question, message):
     with pytest.raises(UsageError, match=message) as caught:
         summary(sample(), question)
     assert caught.value.hint
-    assert set(QUESTIONS) == {"operators", "memory", "communication", "idle", "host", "kernel NAME", "module PATH"}
+    assert set(QUESTIONS) == {"operators", "lines", "memory", "communication", "idle", "host", "kernel NAME", "module PATH"}
