@@ -7,11 +7,11 @@ import os
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import SHARE, TIME, Cell, Column, Row, Section, Table, section, table
 from rooflines.reports.words.rows import known_share
-from rooflines.reports.words.text import shorten_name
+from rooflines.reports.words.text import clip, shorten_name
 from rooflines.roofline.analysis import Analysis, LineRow
 from rooflines.units import percent, si
 
-_SHOWN, _BRIEF, _PRINTED, _NAMED, _NAME = 15, 5, 25, 3, 28
+_SHOWN, _BRIEF, _PRINTED, _NAMED, _NAME, _SOURCE = 15, 5, 25, 2, 28, 56
 _NOTE = (
     "A line has the time of the operators that it calls, forward and backward; a line of a loop has all of "
     "its turns. A kernel that torch.compile fused from several lines is divided equally among them."
@@ -43,7 +43,7 @@ def line_table(analysis: Analysis) -> Table | None:
         Column("function" if functions else "source", format="text", least=20, priority=1),
         TIME,
         Column("headroom", "s", "scaled", priority=2),
-        Column("bound", format="text", least=13, priority=3),
+        Column("class", format="text", least=11, priority=3),
         Column("work", "FLOP", "scaled", priority=5),
         Column("operators", format="text", least=20, priority=4, quiet=True),
     )
@@ -55,7 +55,7 @@ def line_table(analysis: Analysis) -> Table | None:
                 (
                     Cell(value=known_share(row.time_s, analysis), bar=row.time_s / most_s),
                     Cell(value=row.place, hover=f"{row.path}:{row.line}", link=_link(row)),
-                    row.function if functions else row.text,
+                    Cell(value=clip(said, _SOURCE), hover=said),
                     row.time_s,
                     row.headroom_s,
                     Cell(value=row.bound, letter=bound_style(row.bound).letter),
@@ -64,6 +64,7 @@ def line_table(analysis: Analysis) -> Table | None:
                 )
             )
             for row in analysis.lines
+            for said in [row.function if functions else row.text]
         ),
         "Lines of the program by time",
         note=note,
