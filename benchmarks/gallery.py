@@ -1,6 +1,8 @@
-"""Make the pictures of ``docs/gallery.md`` from real runs on this machine and from the public traces of the tests.
+"""Make the pictures of ``docs/gallery.md`` from real runs on this machine, and from the recorded runs and public traces of the tests.
 
-Each picture is a page in Chromium. The sweep and the study take most of the five minutes. Needs torchvision, Playwright and Chromium.
+Each picture is a page in Chromium. The page of the first one is ``docs/examples/report.html``. ``tests/reports/test_gallery.py`` says
+which pictures of recorded data show another page than the product makes now. The sweep and the study take most of the five minutes.
+Needs torchvision, Playwright and Chromium.
 
     python benchmarks/gallery.py [--only training,timeline] [--runs DIR]
 """
@@ -8,7 +10,10 @@ Each picture is a page in Chromium. The sweep and the study take most of the fiv
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
+import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -23,7 +28,9 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES, PAGE = ROOT / "docs" / "images", ROOT / "docs" / "gallery.md"
-TRACES = ROOT / "tests" / "data" / "traces"
+DATA = ROOT / "tests" / "data"
+TRACES = DATA / "traces"
+EXAMPLE, SHOWN = ROOT / "docs" / "examples" / "report.html", IMAGES / "shown.json"
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WIDTH, HEIGHT = 1280, 1000
 COLORS = 64
@@ -47,6 +54,7 @@ class Picture(NamedTuple):
 
 INFERENCE = "profile --model resnet50 --batch-size 4 --formats html --output inference"
 TRAINING = "profile --model resnet18 --mode training --batch-size 8 --formats html --output training"
+H100 = f"report {DATA}/gpu_runs/resnet18-inference-compiled --formats html --output h100"
 GPU = f"report {TRACES}/bert-small_h100_inference.json.gz --formats html --output gpu"
 BF16 = f"{TRAINING}-bf16 --precision amp-bf16"
 RANKS = f"report {TRACES}/dlrm_8ranks --formats html --output ranks"
@@ -57,6 +65,7 @@ PREDICTION = (
 )
 HERE, THERE = "inference/report.html", "gpu/report.html"
 PICTURES = (
+    Picture("h100", "ResNet-18 on an H100", (H100,), "h100/report.html"),
     Picture("inference", "Inference of ResNet-50 on a CPU: what limits it and what to try", (INFERENCE,), HERE),
     Picture("roofline", "Its operators on the roofline", (INFERENCE,), HERE, "roofline"),
     Picture("modules", "The modules of the network by time", (INFERENCE,), HERE, "modules"),
@@ -81,6 +90,19 @@ PICTURES = (
         ("study from-scratch --quick --formats html --output study",), "study/report.html",
     ),
 )  # fmt: skip
+
+
+def recorded() -> dict[str, Path]:
+    """The data of the pictures that need no run."""
+    reports = {one.name: shlex.split(one.commands[0]) for one in PICTURES if one.commands[0].startswith("report ")}
+    return {name: Path(words[1]) for name, words in reports.items()}
+
+
+def words_of(page: str) -> str:
+    """A hash of what a page says: of its text without scripts, styles and numbers that hold a date or a version."""
+    text = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    text = re.sub(r"<[^>]*>|rooflines \d\S*|\d{4}-\d\d-\d\d( \d\d:\d\d)?", " ", text)
+    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
 
 
 def run(commands: Iterable[str], runs: Path, done: set[str]) -> None:
@@ -124,6 +146,13 @@ def main() -> None:
         for picture in chosen:
             run(picture.commands, runs, done)
             (IMAGES / f"{picture.name}.png").write_bytes(shoot(browser, runs / picture.page, picture.view))
+            if picture.name in recorded():
+                page = (runs / picture.page).read_text(encoding="utf-8")
+                shown = json.loads(SHOWN.read_text()) if SHOWN.exists() else {}
+                SHOWN.write_text(json.dumps({**shown, picture.name: words_of(page)}, indent=1, sort_keys=True) + "\n")
+                if picture is PICTURES[0]:
+                    EXAMPLE.parent.mkdir(exist_ok=True)
+                    EXAMPLE.write_text(page, encoding="utf-8")
         browser.close()
     parts = [f"## {one.title}\n\n![{one.title}](images/{one.name}.png)\n" for one in PICTURES]
     PAGE.write_text("\n".join((HEAD, *parts)), encoding="utf-8")
