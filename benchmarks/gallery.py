@@ -99,10 +99,10 @@ def recorded() -> dict[str, Path]:
 
 
 def words_of(page: str) -> str:
-    """A hash of what a page says: of its text without scripts, styles and numbers that hold a date or a version."""
+    """A hash of what a page says: of its text without scripts, styles, and what differs from one place and day to another."""
     text = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", page, flags=re.DOTALL)
-    text = re.sub(r"<[^>]*>|rooflines \d\S*|\d{4}-\d\d-\d\d( \d\d:\d\d)?", " ", text)
-    return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
+    text = " ".join(re.sub(r"<[^>]*>|rooflines \d\S*|\d{4}-\d\d-\d\d( \d\d:\d\d)?", " ", text).split())
+    return hashlib.sha256(re.sub("Command .*? Schema", "Schema", text).encode()).hexdigest()[:16]
 
 
 def run(commands: Iterable[str], runs: Path, done: set[str]) -> None:

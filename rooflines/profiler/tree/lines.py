@@ -18,7 +18,7 @@ import numpy as np
 
 from rooflines.profiler.read.distinct import distinct
 from rooflines.profiler.read.nesting import innermost, nest, parents
-from rooflines.profiler.read.records import LINE_PREFIX, OPERATOR, Int64s
+from rooflines.profiler.read.records import LINE_PREFIX, OPERATOR, Int64s, Mask, Trace
 from rooflines.profiler.records import ProgramLine
 from rooflines.profiler.tree.tree import Calls, forward_operators, is_backward_node
 
@@ -75,28 +75,41 @@ def marked_lines(calls: Calls, places: Sequence[ProgramLine]) -> ProgramLines:
 
 
 def stack_lines(calls: Calls) -> ProgramLines:
-    """The functions of the program around each host event, the innermost ones, by the Python stack."""
-    trace, host, frames = calls.trace, calls.trace.host, calls.trace.frames
-    of_program = np.flatnonzero(trace.program_frames[frames.name]) if len(frames) else np.zeros(0, np.int64)
-    names, name = distinct(frames.name[of_program])
-    thread, start = frames.thread[of_program], frames.start_ns[of_program]
-    after, end = nest(thread, start, frames.end_ns[of_program])
+    """The functions of the program around each host event, the innermost ones, by the Python stack; of a
+    package where it has none around it."""
+    trace = calls.trace
+    frames = trace.frames
+    if not len(frames):
+        return ProgramLines((), np.full(len(trace.host), -1, np.int64), are_functions=True)
+    of_program = trace.program_frames[frames.name]
+    line = _around(trace, of_program)
+    line = np.where(line < 0, _around(trace, ~of_program), line)
+    groups = []
+    for name in trace.frame_names:
+        match = _FRAME.match(name)
+        place = match.groupdict("") if match else {"path": name, "line": "0", "function": ""}
+        groups.append((ProgramLine(path=place["path"], line=int(place["line"]), function=place["function"]),))
+    return ProgramLines(tuple(groups), _through_backward(calls, line), are_functions=True)
+
+
+def _around(trace: Trace, chosen: Mask) -> Int64s:
+    """The name of the innermost of the ``chosen`` frames around the begin of each host event; -1: none."""
+    frames, host = trace.frames, trace.host
+    at = np.flatnonzero(chosen)
+    thread = frames.thread[at]
+    start = frames.start_ns[at]
+    after, end = nest(thread, start, frames.end_ns[at])
     above = np.append(parents(after), -1)
-    line = np.full(len(host), -1, np.int64)
+    found = np.full(len(host), -1, np.int64)
     for one in distinct(thread)[0].tolist():
-        own, events = np.flatnonzero(thread == one), np.flatnonzero(host.thread == one)
+        own = np.flatnonzero(thread == one)
+        events = np.flatnonzero(host.thread == one)
         before = np.searchsorted(start[own], host.start_ns[events], side="right") - 1
         around = np.where(before >= 0, own[before], -1)
         while (over := (around >= 0) & (end[around] <= host.start_ns[events])).any():
             around[over] = above[around[over]]
-        line[events] = np.where(around >= 0, name[around], -1)
-    found = [_FRAME.match(trace.frame_names[code]) for code in names.tolist()]
-    groups = [
-        (ProgramLine(path=match["path"], line=int(match["line"]), function=match["function"]),)
-        for match in found
-        if match is not None
-    ]
-    return ProgramLines(tuple(groups), _through_backward(calls, line), are_functions=True)
+        found[events] = np.where(around >= 0, frames.name[at[around]], -1)
+    return found
 
 
 def _through_backward(calls: Calls, line: Int64s) -> Int64s:
