@@ -3,6 +3,7 @@ whole exceeds the noise."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -39,11 +40,13 @@ from rooflines.roofline.compare.records import (
 from rooflines.roofline.compare.row_matching import Pair, match_modules, match_operators
 from rooflines.roofline.predict.options import FACTS, OPTIONS
 from rooflines.roofline.uncertainty import interval95, resampled_medians
-from rooflines.units import percent, seconds, significant
+from rooflines.units import percent, seconds, si, significant
 
 # Of fewer steps not even the shortest and the longest enclose the median with a probability of 95 %: 1 - 2 *
 # 0.5^6 = 97 %.
 FEWEST_STEPS = 6
+# Clocks that differ by a smaller part are the same.
+_SAME_CLOCK = 0.02
 # A ratio that differs from 1 by less needs no word.
 NOTABLE = 0.02
 # A difference of the profiler's cost on the two sides, as a share of a step, from which on it is said.
@@ -127,6 +130,7 @@ def compare(
         b=_subject(after, sources[1]),
         basis=before.basis.per if timelines else "step",
         differs=differs,
+        clocks=_clocks(sides),
         pace=_apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration),
         drift=drift,
         **spans,
@@ -481,6 +485,25 @@ def _noise_notes(
         if drift.by_machine:
             what = "this is taken for drift of the machine and not for a change of any operator"
         yield f"{moved}: {what}"
+
+
+def _clocks(sides: Mapping[str, Analysis]) -> str:
+    """What the clocks of the devices were in the timed passes, and for how long they were held down; empty
+    where that does not differ."""
+    seen, told = [], []
+    for name, side in sides.items():
+        devices = [one for one in side.usage.devices if one.device in side.usage.own] if side.usage else []
+        clocks = [one.gauges["sm_clock_hz"].mean for one in devices if "sm_clock_hz" in one.gauges]
+        if not clocks:
+            return ""
+        clock, held = statistics.mean(clocks), max(one.throttled_fraction or 0.0 for one in devices)
+        reasons = dict.fromkeys(one.reason for device in devices for one in device.throttled)
+        down = f", held down for {percent(held)} of the time ({', '.join(reasons)})" if held else ""
+        seen.append((clock, held))
+        told.append(f"{si(clock, 'Hz')} in {name}{down}")
+    (first, before), (second, after) = seen
+    differ = abs(second / first - 1) > _SAME_CLOCK or abs(after - before) > _SAME_CLOCK
+    return f"The device's clock was {' and '.join(told)}." if differ else ""
 
 
 def _notes(

@@ -183,6 +183,8 @@ class Comparison(Shown, frozen=True, kw_only=True):
     b: Subject
     basis: Literal["step", "trace"] = "step"
     differs: tuple[Fact, ...] = ()
+    #: what the clocks of GPUs were, where the sides differ in that
+    clocks: str = ""
     pace: StepPace | None = None
     drift: Drift | None = None
     span_before_s: float | None = None

@@ -19,6 +19,7 @@ from rooflines.roofline.analysis import (
     OperatorRow,
     OtherPrograms,
     Steps,
+    Throttling,
     Timeline,
     TracedStep,
     Unmodeled,
@@ -28,6 +29,7 @@ from rooflines.roofline.compare.compare import FEWEST_STEPS, compare, differing_
 from rooflines.roofline.compare.records import Comparison
 from tests.samples import analysis as sample
 from tests.traces import add, kernel, launch, mm, span, trace
+from tests.usage_samples import machine_analysis
 
 
 def operator(name="aten::mm", time_s=1.0, *, module="", phase="forward", shapes="", precision="fp32", calls=1, flops=100, size=10):
@@ -447,3 +449,15 @@ def test_a_side_that_others_delayed_in_nearly_every_step_decides_nothing(disturb
     )
     if disturbed == "B":
         assert "because the machine was not quiet" in compared.verdict
+
+
+def test_clocks_that_differ_stand_beside_the_verdict():
+    quick = machine_analysis()
+    devices = [one for one in quick.usage.devices if one.device == "cuda:0"]
+    (device,) = (replace(one, throttled=(), throttled_fraction=None) for one in devices)
+    slower = replace(device, gauges={**device.gauges, "sm_clock_hz": replace(device.gauges["sm_clock_hz"], mean=1.2e9)})
+    held = replace(slower, throttled_fraction=0.3, throttled=(Throttling(reason="software power cap", time_s=1.5, fraction=0.3),))
+    sides = [replace(quick, usage=replace(quick.usage, devices=(one,), own=("cuda:0",))) for one in (slower, held)]
+    assert compare(sides[0], sides[0], ("a", "b")).clocks == ""
+    told = compare(*sides, ("a", "b")).clocks
+    assert told == "The device's clock was 1.20 GHz in A and 1.20 GHz in B, held down for 30 % of the time (software power cap)."
