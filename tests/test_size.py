@@ -21,8 +21,8 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (593_943, 4_246, 446, 0, 0),
-    "cli": (14_783, 82, 26, 0, 0),
+    "all": (593_990, 4_246, 446, 0, 0),
+    "cli": (14_830, 82, 26, 0, 0),
     "device_specs": (34_351, 289, 22, 0, 0),
     "integrations": (6_117, 64, 11, 0, 0),
     "kernels": (14_727, 166, 18, 0, 0),

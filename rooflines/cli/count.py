@@ -1,7 +1,9 @@
+# ruff: noqa: T201 (a command line prints)
 """``rooflines count``: count FLOPs and bytes without running the model."""
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 from rooflines.cli.app import app
@@ -58,7 +60,9 @@ def count(
     [bold]rooflines count --model hf:path/to/config.json --mode generate --prompt-length 1024[/bold]
     """
     from rooflines import serial
+    from rooflines.device_specs.measure_torch import emulation
     from rooflines.pipeline import default_command
+    from rooflines.profiler.options import find_device
     from rooflines.reports.page.count import count_csv, generation_page, page
     from rooflines.roofline.dry_run.other_counters import count_against
 
@@ -67,6 +71,8 @@ def count(
     if memory and place.format == "csv":
         raise UsageError("--memory cannot be written as CSV.", hint="Use --format table or json.")
     of = PointOptions(**options, device="cpu")
+    if "16" in of.precision and (told := emulation(find_device("auto"), of.precision)) is not None:
+        print(f"rooflines: {told}", file=sys.stderr)
     if of.mode == "generate":
         from rooflines.roofline.dry_run.phases import count_generation
 

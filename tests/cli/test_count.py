@@ -196,3 +196,17 @@ def test_a_page_and_a_file_in_the_format_of_its_suffix(count, tmp_path):
         "rooflines: --output 'out.doc': unknown file type.",
         "  Use one of .html, .pdf, .md, .txt, .json, .csv.",
     ]
+
+
+@pytest.mark.ci
+def test_a_precision_that_the_processor_emulates_is_told_at_once():
+    import torch
+
+    from rooflines.device_specs.measure_torch import emulation
+    from rooflines.profiler.options import find_device
+
+    answer = run("count", "--model", "alexnet", "--precision", "amp-bf16", "--format", "json")
+    told = emulation(find_device("auto"), "amp-bf16")
+    assert json.loads(answer.out)["workload"]["precision"] == "amp-bf16"
+    assert answer.err.startswith("rooflines: this processor emulates bf16") == (told is not None)
+    assert emulation(torch.device("cpu"), "fp32") is None
