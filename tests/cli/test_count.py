@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rooflines.roofline.dry_run.count import ModuleCount, OperatorCount
-from tests.commands import call
+from tests.commands import call, run
 
 FACTORIES = """
 import torch
