@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rooflines.roofline.dry_run.count import ModuleCount, OperatorCount
-from tests.commands import call, run
+from tests.commands import call
 
 FACTORIES = """
 import torch
@@ -199,13 +199,13 @@ def test_a_page_and_a_file_in_the_format_of_its_suffix(count, tmp_path):
 
 
 @pytest.mark.ci
-def test_a_precision_that_the_processor_emulates_is_told_at_once():
+def test_a_precision_that_the_processor_emulates_is_told_at_once(capsys, monkeypatch):
     import torch
 
     from rooflines.device_specs.measure_torch import emulation
     from rooflines.profiler.options import find_device
 
-    answer = run("count", "--model", "alexnet", "--precision", "amp-bf16", "--format", "json")
+    answer = call(capsys, monkeypatch, "count", "--model", "alexnet", "--precision", "amp-bf16", "--format", "json")
     told = emulation(find_device("auto"), "amp-bf16")
     assert json.loads(answer.out)["workload"]["precision"] == "amp-bf16"
     assert answer.err.startswith("rooflines: this processor emulates bf16") == (told is not None)
