@@ -1,6 +1,7 @@
 """Marks of the lines that run: which line each operator of a small program comes from."""
 
 import json
+import os
 import sys
 import threading
 
@@ -94,6 +95,22 @@ def test_marks_that_another_thread_closes_end_at_the_next_call(program):
     program["inner"](torch.ones(2))
     assert sys.gettrace() is None
     assert marks.places == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_is_not_traced(program):
+    with LineMarks():
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            program["inner"](torch.ones(2))
+            os.write(writing, b"traced" if sys.gettrace() else b"alone")
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert sys.gettrace() is not None
+    assert os.read(reading, 10) == b"alone"
+    os.close(reading)
+    os.close(writing)
 
 
 @pytest.mark.parametrize(

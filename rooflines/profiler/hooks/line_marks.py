@@ -62,6 +62,7 @@ class LineMarks:
         self._last = -1
         self._marks = 0
         self._is_over = True
+        self._process = os.getpid()
 
     @property
     def places(self) -> tuple[ProgramLine, ...]:
@@ -85,13 +86,13 @@ class LineMarks:
                 frame.f_trace = None
 
     def _at_call(self, frame: FrameType, event: str, _: Any) -> Any:
-        if self._is_over:  # it was closed on another thread
+        if self._is_over or os.getpid() != self._process:  # closed on another thread, or a child inherits it
             sys.settrace(None)
             return None
         return self._at_line if is_of_program(frame.f_code.co_filename) else None
 
     def _at_line(self, frame: FrameType, event: str, _: Any) -> Any:
-        if self._is_over or self._marks > _MOST_MARKS:
+        if self._is_over or self._marks > _MOST_MARKS or os.getpid() != self._process:
             return None
         if event == "line":
             self._mark(frame)
