@@ -57,7 +57,7 @@ def findings_section(analysis: Analysis) -> Section:
         *said([sentences.certainty_sentence(analysis)], "note"),
         *said([missing or ""], "absent"),
         folded=said([sentences.chain_sentence(analysis), sentences.settled_sentence(analysis)]),
-        fold="All of them together",
+        fold="All of them together" if len(analysis.findings) > 1 else "What else would help",
         columns=5,
     )
 

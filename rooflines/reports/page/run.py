@@ -182,12 +182,15 @@ def _utilization(analysis: Analysis) -> Iterator[str]:
     if timeline and timeline.span_s > 0 and analysis.on_device:
         yield f"GPU busy {percent(timeline.busy_s / timeline.span_s)}"
     device = Ceilings(device="", kind=kind, ceilings=analysis.ceilings)
-    rows = (
-        (row.matrix_flops, device.compute(row.precision or "fp32", "matrix")) for row in analysis.operators
-    )
-    if least_s := sum(flops / roof.value for flops, roof in rows if roof):
-        units = "tensor cores" if kind.startswith("cuda") else "arithmetic"
-        yield f"{units} at {percent(least_s / whole_s)} of peak"
+    least_s: dict[str, float] = {}
+    for row in analysis.operators:
+        precision = row.precision or "fp32"
+        if row.matrix_flops and (roof := device.compute(precision, "matrix")) is not None:
+            least_s[precision] = least_s.get(precision, 0.0) + row.matrix_flops / roof.value
+    if least_s:
+        most = max(least_s, key=lambda precision: least_s[precision])
+        units = "tensor cores" if kind.startswith("cuda") and most not in ("fp32", "fp64") else "arithmetic"
+        yield f"{units} at {percent(sum(least_s.values()) / whole_s)} of the {most} peak"
 
 
 def _basis(analysis: Analysis) -> str:

@@ -58,7 +58,7 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
         f"compiled ({workload.compile_mode})"
         if workload.compile_mode
         else "compiled"
-        if workload.compiled
+        if workload.compiled or (isinstance(analysis, Analysis) and analysis.compiled)
         else ""
     )
     parts += [
@@ -416,7 +416,7 @@ _SAME = 0.8
 
 
 def saving(finding: Finding, whole_s: float, per: str) -> str:
-    """The saving of a finding: ``about 18.5 ms a step (23 %), at most 21.0 ms`` where it was replayed,
+    """The saving of a finding: ``saves about 18.5 ms a step (23 %), at most 21.0 ms`` where it was replayed,
     else the bound alone; the share is that of ``whole_s`` where this is known."""
     if not finding.most_s:
         return "saving not quantified"
@@ -426,14 +426,14 @@ def saving(finding: Finding, whole_s: float, per: str) -> str:
         later = f"about {seconds(finding.later_s)} {per}"
         if alone_s is not None and alone_s > _NOTHING * finding.later_s:
             after = f"after the changes before it (alone {seconds(alone_s)})"
-            return f"{now} {after}, {later} once the host launches in time"
-        return f"{now} before the host launches in time, then {later}"
+            return f"saves {now} {after}, {later} once the host launches in time"
+        return f"saves {now} before the host launches in time, then {later}"
     part = f" ({percent(gain_s / whole_s)})" if whole_s > 0 else ""
     if finding.about_s is None or alone_s is None:
-        return f"up to {seconds(gain_s)} {per}{part}"
+        return f"saves up to {seconds(gain_s)} {per}{part}"
     alone = seconds(alone_s) if alone_s > _NOTHING * gain_s else "nothing"
     after = "" if alone_s >= _SAME * gain_s else f" after the changes before it, alone {alone}"
-    return f"about {seconds(gain_s)} {per}{part}{after}, at most {seconds(finding.most_s)}"
+    return f"saves about {seconds(gain_s)} {per}{part}{after}, at most {seconds(finding.most_s)}"
 
 
 def roofs_of_run(analysis: Analysis) -> list[Ceiling]:

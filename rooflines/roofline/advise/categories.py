@@ -88,7 +88,6 @@ def slow(category: str) -> Rule:
         entire = [one.whole() for one in found]
         saves_s = sum(lost.values())
         time_s = total(entire)
-        attained_s = time_s - sum(_lost_s(case, one) for one in entire)
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
@@ -99,8 +98,8 @@ def slow(category: str) -> Rule:
         return Advice(
             title.format(name),
             saves_s,
-            f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency, "
-            f"{seconds(attained_s)} attainable; most is lost in {_worst(found, lost)}",
+            f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency; largest loss: "
+            f"{_worst(found, lost)}",
             suggestion,
             lost,
             changes="work"

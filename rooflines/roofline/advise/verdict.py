@@ -155,10 +155,11 @@ def verdict(analysis: Analysis) -> str:
         and unknown_share(analysis) <= MOST_UNKNOWN
         and not steps_differ(analysis)
     ):
-        per = "a step" if analysis.basis.per == "step" else "of the trace"
+        whole = f"{seconds(analysis.whole_s)} a step" if analysis.basis.per == "step" else "the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
         known = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
-        sentences.append(f"Largest {known[0]}: {title}, {known[1]} {seconds(_first_s(best))} {per}.")
+        saved = f"{known[1]} {seconds(_first_s(best))} of {whole}"
+        sentences.append(f"Largest {known[0]}: {title}, which saves {saved}.")
     sentences.append(unsteady(analysis))
     return " ".join(text for text in sentences if text)
 
@@ -558,8 +559,11 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
         return ""
     time_s = times[category]
     efficiency = category_efficiency(analysis, category, times[category])
-    at = "at least" if is_delayed(analysis) else "at"
-    reach = f", {at} {percent(efficiency)} efficiency" if efficiency is not None else ""
+    reach = ""
+    if efficiency is not None and is_delayed(analysis):
+        reach = f", at least {significant(100 * efficiency, 2)} % efficiency"
+    elif efficiency is not None:
+        reach = f", at {percent(efficiency)} efficiency"
     softmax_s = sum(
         row.time_s for row in analysis.operators if row.category == category and "softmax" in row.name
     )
