@@ -105,7 +105,7 @@ def test_beside_much_unknown_time_the_kernels_are_named_and_no_gain():
         "kernel_a (200 ms), kernel_b (50.0 ms) and kernel_c (40.0 ms)."
     )
     assert said({"host": 0.8, "unknown": 0.2}, coverage=None, **changes).endswith(
-        "Largest possible gain: keep it, up to 102 ms a step."
+        "Largest possible gain: keep it, which saves up to 102 ms of 1.00 s a step."
     )
 
 
@@ -123,6 +123,6 @@ def test_new_pages_are_said_and_are_no_property_of_the_operators():
     steps = replace(sample().steps, median_s=0.02)
     text = said({"inefficient": 0.9, "host": 0.1}, steps=steps, page_faults=PageFaults(timed=4000, page_s=1e-6))
     assert "About 20 % of the step goes into new pages of memory; which operators wait for them differs from run to run." in text
-    assert text.endswith("Inefficient for 90 % of the step.")
+    assert text.endswith("Inefficient for 90 % of the step. Unsteady times: the median step is not known.")
     for few in (PageFaults(timed=1000, page_s=1e-6), PageFaults(timed=4000)):  # a page that was not timed has no cost
         assert "pages" not in said({"inefficient": 0.9, "host": 0.1}, steps=steps, page_faults=few)

@@ -108,7 +108,7 @@ def test_the_verdict_rounds_a_saving_as_its_recommendation_does():
     gain = replace(sample().findings[0], saves_s=0.1016)
     analysis = replace(sample(), findings=(gain,))
     analysis = replace(analysis, verdict=verdict(analysis))
-    assert analysis.verdict.endswith("up to 102 ms a step.")
+    assert analysis.verdict.endswith("saves up to 102 ms of 73.3 ms a step.")
     assert shown(analysis).count("102 ms") == 2
 
 

@@ -69,5 +69,5 @@ def test_a_saving_on_a_processor_is_a_bound():
     (finding,) = analysis.findings
     assert finding.about_s == finding.saves_s
     assert finding.alone_s is None
-    assert saving(finding, analysis.whole_s, "in the trace").startswith("up to ")
+    assert saving(finding, analysis.whole_s, "in the trace").startswith("saves up to ")
     assert "at best" in chain_sentence(analysis)
