@@ -235,7 +235,7 @@ def test_reports_name_the_nearest_roof_and_the_link():
     assert bound_words(slow) == f"inefficient ({slow.nearest_roof})"
     assert [roof.name for roof in roofs_of_run(analysis)] == ["fp32 vector", "HBM HBM2", "shortest kernel", "H2D"]
     table = operator_table(analysis)
-    bound = [column.label for column in table.columns].index("bound")
+    bound = [column.label for column in table.columns].index("class")
     titles = {row.cells[bound].hover for row in table.rows if row.cells[bound].sort == "transfer"}
     assert any("judged by the link; from or to pageable memory" in title for title in titles)
 

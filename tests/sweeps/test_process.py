@@ -39,7 +39,8 @@ def test_who_stops_listening_ends_the_process(monkeypatch, tmp_path):
     monkeypatch.chdir(Path(__file__).parents[2])
     heard = process.messages(Job(function=WAITS.function, options=WAITS.options, directory=str(tmp_path)))
     next(heard)
-    (worker,) = [child for child in psutil.Process().children() if "rooflines.sweeps.worker" in " ".join(child.cmdline())]
+    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    (worker,) = [child for child in children if "rooflines.sweeps.worker" in " ".join(child.cmdline())]
     heard.close()
     assert not worker.is_running()
 

@@ -82,7 +82,7 @@ _FEW_PAGES = 500
 # A copy of the trace that the program's own profiler exported last.
 _EXPORTED = ".exported.json"
 # The trace of the step whose lines are marked.
-_LINES = "lines.json.gz"
+_LINES = "lines.kineto.gz"
 # Steps that together take less are not announced.
 _WORTH_SAYING_S = 5.0
 # What the program does that is part of no step; and how many of our own steps may go by while it profiles.
@@ -543,7 +543,8 @@ class Passes:
         planned = self.settings.steps or self._agreement.on(enough, TIMED_MIN_STEPS)
         if not self._on_gpu and (busy := self._patience.wait_for_idle(self.progress)) is not None:
             self.notes.append(busy)
-        self.progress.stage(f"timing steps with the profiler off{self._expected(planned)}", planned)
+        self._announce(planned)
+        self.progress.stage("timing steps with the profiler off", planned)
         self._start_sampler()
         self._others = OthersMeter()
         (self.directory / STEPS_FILE).unlink(missing_ok=True)
@@ -552,14 +553,18 @@ class Passes:
         self._timed_began_ns = now_ns()
         yield from self._timed_steps(planned)
 
-    def _expected(self, steps: int) -> str:
-        """How long these steps will take, where that is long, and what other programs do meanwhile."""
+    def _announce(self, steps: int) -> None:
+        """Say how long these steps will take, where that is long, and what other programs do meanwhile."""
         whole_s = steps * (self.warmup.step_s or 0.0)
-        lasting = f", about {seconds(whole_s)}" if whole_s >= _WORTH_SAYING_S else ""
         cores = self._beside.cores() if not self._on_gpu and not self.settings.wait_quiet else 0.0
-        if cores < OTHERS_CORES:
-            return lasting
-        return f"{lasting} (others use {cores:.1f} processors; {arg('wait_quiet')} waits until they pause)"
+        told = [
+            f"the timed steps take about {seconds(whole_s)}" if whole_s >= _WORTH_SAYING_S else "",
+            f"other programs use {cores:.1f} processors ({arg('wait_quiet')} waits until they pause)"
+            if cores >= OTHERS_CORES
+            else "",
+        ]
+        if any(told):
+            self.progress.stage("; ".join(filter(None, told)), None)
 
     def _timed_further(self) -> Plan:
         """More timed steps of a program on a GPU, which has been traced and may end now: as many as a timed

@@ -152,7 +152,7 @@ def certainty_sentence(analysis: Analysis) -> str:
         if is_delayed(analysis)
         else f"savings below {percent(noise)} of the step are within the error of its time"
     )
-    return f"Not certain on this machine: {why}."
+    return f"Not certain on this machine: {why}. Measure them: rooflines advise RUN --try."
 
 
 def coverage_sentence(analysis: Analysis, *, named: bool = True) -> str | None:

@@ -1,7 +1,6 @@
 """The step as one partition, on small traces: the figures of each test follow from the microseconds in it."""
 
 import json
-import re
 
 import pytest
 from msgspec.structs import replace
@@ -344,9 +343,6 @@ def test_what_is_faster_than_its_bound_counts_with_its_time_everywhere(tmp_path)
     assert totals.efficiency == pytest.approx(9 / 12)
     fast = next(row for row in analysis.operators if row.time_s < 5e-3 and row.flops)
     assert fast.efficiency == pytest.approx(1.25)
-    text = printed(analysis)
-    assert re.search(r"lower bound \d+ % \(9\.00 ms\)", text)
-    assert re.search(r"headroom \d+ % \(3\.00 ms\)", text)
     assert "at 75 % of" in analysis.verdict
 
 
