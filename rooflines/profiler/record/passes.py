@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, first_line
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.profiler.compiled.inductor import InductorWatch
@@ -559,7 +558,7 @@ class Passes:
         cores = self._beside.cores() if not self._on_gpu and not self.settings.wait_quiet else 0.0
         told = [
             f"the timed steps take about {seconds(whole_s)}" if whole_s >= _WORTH_SAYING_S else "",
-            f"other programs use {cores:.1f} processors ({arg('wait_quiet')} waits until they pause)"
+            f"other programs use {cores:.1f} processors (--wait-quiet waits until they pause)"
             if cores >= OTHERS_CORES
             else "",
         ]

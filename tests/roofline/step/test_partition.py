@@ -343,7 +343,7 @@ def test_what_is_faster_than_its_bound_counts_with_its_time_everywhere(tmp_path)
     assert totals.efficiency == pytest.approx(9 / 12)
     fast = next(row for row in analysis.operators if row.time_s < 5e-3 and row.flops)
     assert fast.efficiency == pytest.approx(1.25)
-    assert "at 75 % of" in analysis.verdict
+    assert "at 75 % efficiency" in analysis.verdict
 
 
 @pytest.mark.parametrize("name", ["cudaLaunchKernel", "cudaGraphLaunch"])
