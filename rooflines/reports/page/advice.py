@@ -73,7 +73,11 @@ def recommended(
             saves=sentences.saving(finding, whole_s, per),
             share=max(0.0, finding.gain_s / whole_s) if whole_s > 0 else 0.0,
             evidence=finding.evidence,
-            steps=tuple(filter(None, _STEPS.split(suggested(finding, command)))),
+            steps=tuple(
+                re.sub(r"^or (else )?", "instead: ", step)
+                for step in _STEPS.split(suggested(finding, command))
+                if step
+            ),
         )
         for finding in findings
     )
