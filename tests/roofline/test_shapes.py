@@ -36,7 +36,7 @@ def test_the_largest_loss_is_that_of_all_layers_together():
     layers = [row("aten::add", 110e-6, 11e-6, module=f"layers.{number}.norm", **norms) for number in range(48)]
     alone = row("aten::add", 0.002, 0.0005, module="head", category="element-wise", shapes="9x64")
     found = categories.slow("element-wise")(case(*layers, alone))
-    assert "most is lost in aten::add in layers.*.norm (48 × 110 µs at 10 %)" in found.evidence
+    assert "largest loss: aten::add in layers.*.norm (48 × 110 µs at 10 %)" in found.evidence
 
 
 def test_a_call_whose_shapes_depend_on_the_data_is_one_row(tmp_path):

@@ -52,7 +52,8 @@ def program_line(file: str, line: int, function: str = "") -> ProgramLine:
 
 
 class LineMarks:
-    """Context manager: while it is open, the lines of this thread leave marks; ``places`` has them.
+    """Context manager: while it is open, the lines of this thread leave marks, ``count`` of them; ``places``
+    has the lines.
 
     Where the program is traced already, by a debugger or for its coverage, nothing is marked.
     """
@@ -60,7 +61,7 @@ class LineMarks:
     def __init__(self) -> None:
         self._numbers: dict[tuple[CodeType, int], int] = {}
         self._last = -1
-        self._marks = 0
+        self.count = 0
         self._is_over = True
         self._process = os.getpid()
 
@@ -92,7 +93,7 @@ class LineMarks:
         return self._at_line if is_of_program(frame.f_code.co_filename) else None
 
     def _at_line(self, frame: FrameType, event: str, _: Any) -> Any:
-        if self._is_over or self._marks > _MOST_MARKS or os.getpid() != self._process:
+        if self._is_over or self.count > _MOST_MARKS or os.getpid() != self._process:
             return None
         if event == "line":
             self._mark(frame)
@@ -109,7 +110,7 @@ class LineMarks:
         number = self._numbers.setdefault((frame.f_code, frame.f_lineno or 0), len(self._numbers))
         if number != self._last:
             self._last = number
-            self._marks += 1
+            self.count += 1
             with profiler_range(f"{LINE_PREFIX}{number}"):
                 pass
 

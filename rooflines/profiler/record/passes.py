@@ -82,6 +82,8 @@ _FEW_PAGES = 500
 _EXPORTED = ".exported.json"
 # The trace of the step whose lines are marked.
 _LINES = "lines.kineto.gz"
+# A mark in the JSON of a trace, which the trace of other steps does not have.
+_MARK_BYTES = 230
 # Steps that together take less are not announced.
 _WORTH_SAYING_S = 5.0
 # What the program does that is part of no step; and how many of our own steps may go by while it profiles.
@@ -764,6 +766,7 @@ class Passes:
             if kept:
                 self._keep_trace(tracer, "early" if kind == "early" else "steps")
                 if marks.places:
+                    self._trace_bytes -= marks.count * _MARK_BYTES
                     shutil.copyfile(self.directory / self.trace_name, self.directory / _LINES)
                     self.line_trace, self.lines = _LINES, marks.places
         compiled = self.inductor.graphs > before
