@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rooflines.device_specs.records import Ceilings
+from rooflines.errors import TraceError
 from rooflines.profiler.compiled.inductor_cache import read_cache
 from rooflines.profiler.compiled.records import read_compiled
 from rooflines.profiler.read.reader import read
 from rooflines.profiler.read.records import READ_DEFAULTS, CaptureTrace, ReadOptions, Trace
 from rooflines.profiler.records import Run, Workload
-from rooflines.profiler.tree.tree import tree
+from rooflines.profiler.tree.tree import Calls, tree
 from rooflines.roofline.advise.conclude import conclude
 from rooflines.roofline.count.count import count
 from rooflines.roofline.count.counts import Known
@@ -60,10 +62,17 @@ def _known(run: Run, captures: Sequence[CaptureTrace], inductor_cache: Path | st
         inductor_cache=read_cache(inductor_cache) if inductor_cache is not None else None,
         captures=tuple(captures),
         quiet=quiet_steps(run).traced,
-        marked=tree(read(run.line_path)) if run.line_path is not None else None,
+        marked=_marked(run),
         lines=facts.lines,
         range_ns=facts.steps.range_ns or 0.0 if facts.steps is not None else 0.0,
     )
+
+
+def _marked(run: Run) -> Calls | None:
+    """The step whose lines are marked; without it, or where its file is damaged, no lines are known."""
+    with contextlib.suppress(TraceError):
+        return tree(read(run.line_path)) if run.line_path is not None else None
+    return None
 
 
 def _list_dtype(workload: Workload) -> str:

@@ -8,6 +8,8 @@ import threading
 import pytest
 import torch
 
+from rooflines.profiler.hooks import line_marks
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.line_marks import LineMarks, is_of_program
 from rooflines.profiler.read.records import LINE_PREFIX
 
@@ -41,8 +43,10 @@ def program(tmp_path):
 
 def marked(tmp_path, work, marks):
     """Each operator that ``work`` calls, with the line in the program."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler, marks:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        marks.start()
         work()
+        marks.stop()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     events = [event for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if event.get("ph") == "X"]
     found, line = [], None
@@ -57,13 +61,13 @@ def marked(tmp_path, work, marks):
 
 def test_each_operator_has_the_line_that_calls_it(tmp_path, program):
     x = torch.ones(2, 3)
-    found = marked(tmp_path, lambda: program["step"](x), LineMarks())
+    found = marked(tmp_path, lambda: program["step"](x), LineMarks(Guard()))
     lines = [(name, line) for name, line in found if name in ("exp", "relu", "add", "square_")]
     assert lines == [("exp", 5), ("relu", 8), ("add", 8), ("square_", 11), ("exp", 5), ("exp", 5)]
 
 
 def test_a_line_has_its_function_and_its_text(tmp_path, program):
-    marks = LineMarks()
+    marks = LineMarks(Guard())
     marked(tmp_path, lambda: program["inner"](torch.ones(2)), marks)
     assert ("inner", 5, "return x.exp()") in {(place.function, place.line, place.text) for place in marks.places}
 
@@ -72,12 +76,12 @@ def test_a_program_that_is_traced_already_is_left_alone(tmp_path, program):
     def tracer(*_):
         return None
 
-    before, marks = sys.gettrace(), LineMarks()
+    before, marks = sys.gettrace(), LineMarks(Guard())
     sys.settrace(tracer)
     try:
-        with marks:
-            program["inner"](torch.ones(2))
-            assert sys.gettrace() is tracer
+        marks.start()
+        program["inner"](torch.ones(2))
+        marks.stop()
         assert sys.gettrace() is tracer
     finally:
         sys.settrace(before)
@@ -85,9 +89,9 @@ def test_a_program_that_is_traced_already_is_left_alone(tmp_path, program):
 
 
 def test_marks_that_another_thread_closes_end_at_the_next_call(program):
-    marks = LineMarks()
-    marks.__enter__()
-    thread = threading.Thread(target=marks.__exit__)
+    marks = LineMarks(Guard())
+    marks.start()
+    thread = threading.Thread(target=marks.stop)
     thread.start()
     thread.join()
     before = marks.places
@@ -97,17 +101,47 @@ def test_marks_that_another_thread_closes_end_at_the_next_call(program):
     assert marks.places == before
 
 
+def test_a_trace_function_that_the_program_sets_meanwhile_stays(program):
+    def tracer(*_):
+        return None
+
+    before, marks = sys.gettrace(), LineMarks(Guard())
+    marks.start()
+    try:
+        sys.settrace(tracer)
+        marks.stop()
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+
+
+def test_an_error_of_ours_does_not_reach_the_program(program, monkeypatch):
+    notes = []
+    marks = LineMarks(Guard(notes))
+
+    def broken(_):
+        raise OSError("no ranges")
+
+    monkeypatch.setattr(line_marks, "profiler_range", broken)
+    marks.start()
+    assert program["inner"](torch.zeros(1)).item() == 1
+    marks.stop()
+    assert "no ranges" in notes[0]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_is_not_traced(program):
-    with LineMarks():
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            program["inner"](torch.ones(2))
-            os.write(writing, b"traced" if sys.gettrace() else b"alone")
-            os._exit(0)
-        os.waitpid(child, 0)
-        assert sys.gettrace() is not None
+    marks = LineMarks(Guard())
+    marks.start()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        program["inner"](torch.ones(2))
+        os.write(writing, b"traced" if sys.gettrace() else b"alone")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert sys.gettrace() is not None
+    marks.stop()
     assert os.read(reading, 10) == b"alone"
     os.close(reading)
     os.close(writing)

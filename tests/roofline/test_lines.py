@@ -40,6 +40,13 @@ def test_where_a_step_makes_another_number_of_calls_only_a_common_line_is_known(
     assert rows == {"aten::add": {}, "aten::mm": {"net.py:7": 1.0}}
 
 
+def test_a_step_with_fewer_calls_is_not_matched_by_their_order():
+    step = (span("ProfilerStep#0", 0, 100), mark(0, 1), add(2, 5), mark(1, 9), add(10, 5))
+    traced = (span("ProfilerStep#0", 0, 100), add(2, 30), add(40, 10), span("ProfilerStep#1", 200, 100), add(202, 60))
+    rows, _ = lines_of_rows(*traced, marked=tree(trace(*step)), lines=(FIRST, SECOND))
+    assert rows["aten::add"] == pytest.approx({"net.py:7": 0.3, "sub/loss.py:9": 0.1}), "of 100 us, 60 are of a step with one call"
+
+
 def test_the_backward_has_the_line_of_its_forward_on_whichever_thread_it_runs():
     node = op("autograd::engine::evaluate_function: MulBackward0", 50, 20, tid=2, seq=5, fwd=1)
     step = (

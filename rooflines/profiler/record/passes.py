@@ -135,8 +135,6 @@ class Passes:
     #: Token times of steps that generate text, added when they end.
     generations: list[tuple[int, ...]] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
-    line_trace: str | None = None
-    lines: tuple[ProgramLine, ...] = ()
     samples: tuple[DeviceSample, ...] = ()
     counters: tuple[Counter, ...] = ()
     fields: dict[str, Field] = field(default_factory=dict)
@@ -158,7 +156,7 @@ class Passes:
         self._queue = RunQueue()
         self._patience = Patience(self.settings, self._samples_of_steps, program=self.early)
         self._others: OthersMeter | None = None
-        self._beside = OthersMeter()
+        self._beside: OthersMeter | None = None
         self._program: Tracer | None = (
             None  # from the program's start to the end of its first step; kept while there is nothing better
         )
@@ -181,6 +179,8 @@ class Passes:
         self.stage: Stage = "warm-up"
         self.steps = 0
         self.trace: str | None = None
+        self.line_trace: str | None = None
+        self.lines: tuple[ProgramLine, ...] = ()
         most = PROGRAM_WARMUP_STEPS if self.early else WARMUP_MAX_STEPS
         busy_s = BUSY_S if self._on_gpu and not self.early else 0.0
         most_s = min(WARMUP_MAX_S, WARMUP_PART * self.settings.budget_s)
@@ -461,7 +461,7 @@ class Passes:
     def _warm_up(self) -> Plan:
         """Steps until their times have settled. If the program ends meanwhile, they count as timed steps."""
         self.stage, self._first_tracer = "warm-up", None  # it holds a trace
-        self._beside = OthersMeter()
+        self._beside = None if self._on_gpu or self.settings.wait_quiet else OthersMeter()
         if self.warmup.is_over():
             return
         asked = self.settings.warmup
@@ -557,7 +557,7 @@ class Passes:
     def _announce(self, steps: int) -> None:
         """Say how long these steps will take, where that is long, and what other programs do meanwhile."""
         whole_s = steps * (self.warmup.step_s or 0.0)
-        cores = self._beside.cores() if not self._on_gpu and not self.settings.wait_quiet else 0.0
+        cores = self._beside.cores() if self._beside is not None else 0.0
         told = [
             f"the timed steps take about {seconds(whole_s)}" if whole_s >= _WORTH_SAYING_S else "",
             f"other programs use {cores:.1f} processors (--wait-quiet waits until they pause)"
@@ -716,8 +716,8 @@ class Passes:
         no step had ended.
 
         With ``again`` the trace is kept only if it has more quiet steps than the one before. With ``lines``
-        the lines of the program are marked in it: another pass will give the times of the operators, if the
-        program makes enough steps.
+        the lines of the program are marked in it: a later pass gives the times, unless the program ends
+        before.
         """
         if kind != "probe":
             self.progress.stage("tracing", steps)
@@ -736,16 +736,19 @@ class Passes:
         tracer, loaded = self._tracer(steps), list[Waited]()
         self._range_ns = None if kind == "probe" or self._on_gpu else range_cost_ns()
         tracer.start()
-        marks = LineMarks()
+        marks = LineMarks(self._guard)
         try:
             if lines:
-                marks.__enter__()
+                marks.start()
             while (event := (yield)) != "pause" or not tracer.traced.times_ns:
                 if event == "pause":
+                    marks.stop()
                     tracer.stop()
                 elif event == "resume":
                     tracer = self._tracer(steps)
                     tracer.start()
+                    if lines:
+                        marks.start()
                 elif event == "step":
                     self.device.synchronize()
                     loaded.append(self.loading.take())
@@ -753,7 +756,7 @@ class Passes:
                     if tracer.step():
                         break
         finally:
-            marks.__exit__()
+            marks.stop()
             tracer.stop()
             if reserve is not None:
                 reserve.release()

@@ -49,29 +49,27 @@ def _carried_over(marked: Calls, line: Int64s, calls: Calls) -> Int64s:
     in the marked step. Where a step makes another number of them, they have a line only if all have the same.
     """
     codes: dict[tuple[object, ...], int] = {}
-    (sites, key, place), (own, own_key, own_place) = _sites(marked, codes), _sites(calls, codes)
+    (sites, key, _, place), (own, own_key, step, own_place) = _sites(marked, codes), _sites(calls, codes)
     order = np.lexsort((place, key))
     known = np.append(line[sites[order]], -1)
     first, end = (np.searchsorted(key[order], np.arange(len(codes)), side=side) for side in ("left", "right"))
-    most = np.zeros(len(codes), np.int64)
-    np.maximum.at(most, own_key, own_place + 1)
-    same = most == end - first
+    _, of_step = distinct_rows(own_key, step)
+    as_often = np.bincount(of_step)[of_step] == (end - first)[own_key]
     lowest, highest = np.full((2, len(codes)), -1, np.int64)
     np.maximum.at(highest, key, line[sites])
     lowest[key] = highest[key]
     np.minimum.at(lowest, key, line[sites])
     alike = np.where(lowest == highest, highest, -1)
+    in_turn = known[np.where(as_often, first[own_key] + own_place, -1)]
     found = np.full(len(calls.trace.host), -1, np.int64)
-    found[own] = np.where(
-        same[own_key], known[np.where(same[own_key], first[own_key] + own_place, -1)], alike[own_key]
-    )
+    found[own] = np.where(as_often, in_turn, alike[own_key])
     around = calls.operator
     return np.where((found < 0) & (around >= 0), found[around], found)
 
 
-def _sites(calls: Calls, codes: dict[tuple[object, ...], int]) -> tuple[Int64s, Int64s, Int64s]:
+def _sites(calls: Calls, codes: dict[tuple[object, ...], int]) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """The operators in steps and the runtime calls outside of operators; of each the number of its name,
-    module and phase in ``codes``, and its place among those in the step."""
+    module and phase in ``codes``, that of its step, and its place among those in the step."""
     host, paths = calls.trace.host, [module.path for module in calls.modules]
     step = step_number(host.start_ns, calls.steps) if len(calls.steps) else np.zeros(len(host), np.int64)
     events = np.flatnonzero(
@@ -83,7 +81,7 @@ def _sites(calls: Calls, codes: dict[tuple[object, ...], int]) -> tuple[Int64s, 
         for name, module, phase in rows.tolist()
     ]
     key = np.array(numbers, np.int64)[which] if len(which) else which
-    return events, key, places_in_step(key, step[events], host.start_ns[events])
+    return events, key, step[events], places_in_step(key, step[events], host.start_ns[events])
 
 
 def with_lines(
