@@ -21,15 +21,15 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (594_299, 4_247, 446, 0, 0),
-    "cli": (14_830, 82, 26, 0, 0),
+    "all": (595_000, 4_250, 446, 0, 0),
+    "cli": (14_877, 82, 26, 0, 0),
     "device_specs": (34_351, 289, 22, 0, 0),
     "integrations": (6_117, 64, 11, 0, 0),
     "kernels": (14_727, 166, 18, 0, 0),
-    "pipeline": (17_991, 109, 17, 0, 0),
-    "profiler": (150_543, 1_261, 111, 0, 0),
-    "reports": (101_862, 628, 61, 0, 0),
-    "roofline": (223_693, 1_414, 149, 0, 0),
+    "pipeline": (18_021, 110, 17, 0, 0),
+    "profiler": (150_765, 1_262, 111, 0, 0),
+    "reports": (102_032, 629, 61, 0, 0),
+    "roofline": (223_925, 1_414, 149, 0, 0),
     "rooflines_studies": (55_580, 389, 35, 0, 0),
     "sweeps": (26_142, 179, 19, 0, 0),
 }

@@ -23,7 +23,7 @@ from rooflines.cli.output import (
     progress_bar,
     sweep_of,
 )
-from rooflines.errors import writing
+from rooflines.errors import UsageError, writing
 from rooflines.pipeline.options import CEILINGS_HELP
 from rooflines.profiler.options import OUTPUT
 
@@ -87,6 +87,8 @@ def analyze(
         place = Destination((), "table")  # the analysis goes there under its usual name
     else:
         place = destination(format, output, {".json": "json"}, traced=None)
+    if by is not None and (swept is not None or place.reports or place.format == "json"):
+        raise UsageError("--by is for the page of one run or trace.", hint="Leave out --by or --format.")
     if swept is not None:
         place.show(lambda: page_of(swept), "analyze", {"json": lambda: json_of(swept, at)})
         return

@@ -88,7 +88,8 @@ def summary(
     if changes and question:
         raise UsageError("--whatif cannot be used with --question.", hint="Ask without it.")
     # Without a budget, the overview leaves room on the screen for what was printed before.
-    limit = _limit(budget or ("" if question or format == "json" else "14 lines"))
+    default = None if question or format == "json" else "14 lines"
+    limit = _limit(default if budget is None else budget)
     record, page, command, said = _read(sources, against, changes or (), {"ceilings": ceilings, **reading})
     shown = " ".join(([against] if against else []) + sources)
     prints = shlex.join([*command, *_as_typed(sys.argv), "--format", "json"])
@@ -110,9 +111,9 @@ def _as_typed(arguments: Sequence[str]) -> Iterator[str]:
             following = 0 if following or "=" in argument else _READING[name]
 
 
-def _limit(budget: str) -> tuple[int, bool] | None:
+def _limit(budget: str | None) -> tuple[int, bool] | None:
     """The number of tokens, or of lines, of a budget."""
-    if not budget:
+    if budget is None:
         return None
     match = re.fullmatch(r"([1-9]\d*) *(?:tokens?|(lines?))?", budget.strip())
     if match is None:

@@ -128,7 +128,7 @@ def emulation(device: torch.device, precision: str) -> str | None:
     if device.type != "cpu" or low is None:
         return None
     shape = (256,) * 3
-    with torch_threads(1), torch.random.fork_rng([]):  # the numbers are the workload's
+    with torch_threads(1), torch.random.fork_rng([]):  # keeps the random state of the workload
         times = quickest(device, matmul.multiplication(shape, low, device)) * cpu_reference(shape)
     if times * _SLOWEST_GEMM < matmul.flops(shape):
         return None

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rooflines.arguments import arg
 from rooflines.errors import UsageError, writing
 from rooflines.pipeline.command import default_command
-from rooflines.pipeline.reading import read_analysis
+from rooflines.pipeline.reading import check_options, read_analysis
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.read.sources import shown
 from rooflines.profiler.records import Run, Workload
@@ -59,6 +59,7 @@ def compare_all(
 ) -> list[Comparison]:
     """Compare each of the other ``sources`` with the first, which is read once; the parameters are those of
     ``compare``."""
+    check_options(options)
     baseline: Side | None = None
     comparisons = []
     for source in sources:

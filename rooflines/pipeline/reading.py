@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast, overload
 
@@ -132,11 +132,16 @@ def analyze_ranks(
     return cast("RankAnalysis", analyze_source(several, **options).analysis)
 
 
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise TypeError for one that ``analyze`` does not have."""
+    if unknown := options.keys() - AnalyzeOptions.__annotations__.keys():
+        raise TypeError(f"analyze() got an unexpected keyword argument {min(unknown)!r}")
+
+
 def analyze_source(source: Source, **options: Unpack[AnalyzeOptions]) -> Analyzed:
     """Return the record of any source and its analysis. Raises UsageError for an option that does not apply
     to the source, TypeError for one that does not exist."""
-    if unknown := options.keys() - AnalyzeOptions.__annotations__.keys():
-        raise TypeError(f"analyze() got an unexpected keyword argument {min(unknown)!r}")
+    check_options(options)
     given = cast("AnalyzeOptions", {name: value for name, value in options.items() if value is not None})
     of_one, of_ranks = (
         {"ceilings", "capture", "inductor_cache"} & given.keys(),

@@ -168,6 +168,8 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
         raise RunError(
             f"{what} is corrupt: {path.name}: {error}.", hint=f"{again[0].upper()}{again[1:]}."
         ) from None
+    except FileNotFoundError:
+        raise RunError(f"{what} is missing.", hint=f"{again[0].upper()}{again[1:]}.") from None
     except OSError as error:
         raise RunError(
             f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check the file's permissions."

@@ -722,8 +722,8 @@ class LineRow(msgspec.Struct, frozen=True, kw_only=True):
     #: what the line said when it ran
     text: str = ""
     time_s: float
-    flops: int | float
-    bytes: int | float
+    flops: Number
+    bytes: Number
     headroom_s: float | None = None
     #: that of most of its time
     bound: Bound = "unknown"
@@ -1130,14 +1130,17 @@ def struct_columns(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -
     """Return ``rows`` of operators or modules, which are of ``kind``, as columns: words are strings, numbers
     floats, absent is None.
 
-    ``kernels`` are their names, longest first, and ``step_times_s`` the times in order, each with semicolons
-    between. ``example`` is where to look in the trace: seconds after its first event.
+    ``kernels`` are their names and ``lines`` their places, those with most time first, and ``step_times_s``
+    the times in order, each with semicolons between. ``example`` is where to look in the trace: seconds
+    after its first event.
     """
     columns: dict[str, list[Any]] = {}
     for field in kind.__struct_fields__:
         values = [getattr(row, field) for row in rows]
         if field == "kernels":
             values = ["; ".join(kernel.name for kernel in ran) for ran in values]
+        elif field == "lines":
+            values = ["; ".join(line.place for line in shares) for shares in values]
         elif field == "step_times_s":
             values = [None if times is None else "; ".join(map(str, times)) for times in values]
         elif field == "example":

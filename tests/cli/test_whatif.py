@@ -113,7 +113,7 @@ def test_options_of_profile_are_changes(late):
     assert low.step_s < host.step_s - 20e-6
     assert graphs.alone_s > 100e-6
     assert graphs.step_s == pytest.approx(low.step_s, abs=1e-6), "the host is in time already"
-    with pytest.raises(UsageError, match="nothing here tells what precision int3 would change"):
+    with pytest.raises(UsageError, match="the effect of precision int3 cannot be predicted"):
         rooflines.what_if(late, precision="int3")
 
 

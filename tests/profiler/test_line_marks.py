@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rooflines.profiler.hooks import line_marks
-from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.line_marks import LineMarks, is_of_program
 from rooflines.profiler.read.records import LINE_PREFIX
 
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 marks nothing")
 PROGRAM = """\
 import torch
 import torch.nn.functional as F
@@ -61,13 +61,13 @@ def marked(tmp_path, work, marks):
 
 def test_each_operator_has_the_line_that_calls_it(tmp_path, program):
     x = torch.ones(2, 3)
-    found = marked(tmp_path, lambda: program["step"](x), LineMarks(Guard()))
+    found = marked(tmp_path, lambda: program["step"](x), LineMarks([]))
     lines = [(name, line) for name, line in found if name in ("exp", "relu", "add", "square_")]
     assert lines == [("exp", 5), ("relu", 8), ("add", 8), ("square_", 11), ("exp", 5), ("exp", 5)]
 
 
 def test_a_line_has_its_function_and_its_text(tmp_path, program):
-    marks = LineMarks(Guard())
+    marks = LineMarks([])
     marked(tmp_path, lambda: program["inner"](torch.ones(2)), marks)
     assert ("inner", 5, "return x.exp()") in {(place.function, place.line, place.text) for place in marks.places}
 
@@ -76,7 +76,7 @@ def test_a_program_that_is_traced_already_is_left_alone(tmp_path, program):
     def tracer(*_):
         return None
 
-    before, marks = sys.gettrace(), LineMarks(Guard())
+    before, marks = sys.gettrace(), LineMarks([])
     sys.settrace(tracer)
     try:
         marks.start()
@@ -89,35 +89,48 @@ def test_a_program_that_is_traced_already_is_left_alone(tmp_path, program):
 
 
 def test_marks_that_another_thread_closes_end_at_the_next_call(program):
-    marks = LineMarks(Guard())
+    marks = LineMarks([])
     marks.start()
     thread = threading.Thread(target=marks.stop)
     thread.start()
     thread.join()
-    before = marks.places
+    before = marks.count
     program["inner"](torch.ones(2))
     program["inner"](torch.ones(2))
     assert sys.gettrace() is None
-    assert marks.places == before
+    assert (marks.count, marks.places) == (before, ()), "what follows the last mark has no line"
 
 
 def test_a_trace_function_that_the_program_sets_meanwhile_stays(program):
     def tracer(*_):
         return None
 
-    before, marks = sys.gettrace(), LineMarks(Guard())
+    before, marks = sys.gettrace(), LineMarks([])
     marks.start()
     try:
         sys.settrace(tracer)
         marks.stop()
         assert sys.gettrace() is tracer
+        assert marks.places == (), "the marks are not whole"
     finally:
         sys.settrace(before)
 
 
+def test_a_step_of_too_many_lines_has_none_and_says_so(program, monkeypatch):
+    monkeypatch.setattr(line_marks, "_MOST_MARKS", 3)
+    notes = []
+    marks = LineMarks(notes)
+    marks.start()
+    program["step"](torch.ones(2, 3))
+    assert sys.gettrace() is None
+    marks.stop()
+    assert (marks.count, marks.places) == (3, ())
+    assert "more than 3" in notes[0]
+
+
 def test_an_error_of_ours_does_not_reach_the_program(program, monkeypatch):
     notes = []
-    marks = LineMarks(Guard(notes))
+    marks = LineMarks(notes)
 
     def broken(_):
         raise OSError("no ranges")
@@ -126,12 +139,13 @@ def test_an_error_of_ours_does_not_reach_the_program(program, monkeypatch):
     marks.start()
     assert program["inner"](torch.zeros(1)).item() == 1
     marks.stop()
+    assert len(notes) == 1
     assert "no ranges" in notes[0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_is_not_traced(program):
-    marks = LineMarks(Guard())
+    marks = LineMarks([])
     marks.start()
     reading, writing = os.pipe()
     child = os.fork()

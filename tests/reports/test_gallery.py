@@ -5,9 +5,10 @@ import json
 import pytest
 
 import rooflines
-from benchmarks.gallery import EXAMPLE, IMAGES, PICTURES, SHOWN, recorded, words_of
 
 pytest.importorskip("playwright")
+
+from benchmarks.gallery import EXAMPLE, IMAGES, PICTURES, SHOWN, recorded, words_of
 
 
 @pytest.mark.ci

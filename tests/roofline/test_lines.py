@@ -87,3 +87,10 @@ def test_a_kernel_has_the_line_of_its_launch(tmp_path):
         runtime("cudaDeviceSynchronize", 40, 45, 2),
     )  # fmt: skip
     assert [(row.place, row.time_s) for row in found.lines] == [("train.py:3", pytest.approx(50e-6))]
+
+
+def test_the_class_of_a_line_is_that_of_most_of_its_time_and_headroom_needs_a_bounded_step(tmp_path):
+    found = analyzed(tmp_path, frame("train.py(3): main", 0, 100), add(5, 5), op("mylib::mystery", 20, 60))
+    (line,) = found.lines
+    assert (line.bound, line.headroom_s, found.totals.headroom_s) == ("unknown", None, None)
+    assert line.flops == 1000

@@ -2,8 +2,8 @@
 
 Python calls a trace function at every line of the program's own files, and at no line of torch, of installed
 packages and of Python. Each new line leaves a range without length, ``rooflines.line: 17``, on its thread:
-what comes behind it on that thread, up to the next one, runs for line 17 of ``places``. A mark takes the host
-one or two microseconds. Operators do not become slower, only the time between them grows.
+what comes behind it on that thread, up to the next one, runs for line 17 of ``places``. Operators do not
+become slower, but the time between them grows by some microseconds a line.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
-from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.read.records import LINE_PREFIX
 from rooflines.profiler.read.work_ranges import profiler_range
 from rooflines.profiler.records import ProgramLine
@@ -54,70 +53,93 @@ def program_line(file: str, line: int, function: str = "") -> ProgramLine:
 
 
 class LineMarks:
-    """While it is on, the lines of this thread leave marks, ``count`` of them; ``places`` has the lines.
+    """While it is on, the lines of this thread leave marks, ``count`` of them; ``places`` has the lines, and
+    nothing where the marks end before ``stop``: what follows would have the last line.
 
     Where the program is traced already, by a debugger or for its coverage, nothing is marked, and a trace
-    function that the program sets meanwhile stays. ``guard`` is for what goes wrong in ours.
+    function that the program sets meanwhile stays. Nor is anything marked by Python 3.10, which writes old
+    values back into variables of functions that it traces. ``notes`` gets a sentence where ours fails.
     """
 
-    def __init__(self, guard: Guard) -> None:
-        self._numbers: dict[tuple[CodeType, int], int] = {}
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+        self._numbers: dict[tuple[str, int, str], int] = {}
         self._last = -1
         self.count = 0
-        self._is_over = True
+        self._is_on = False
+        self._is_whole = True
         self._process = os.getpid()
-        self._on_call, self._on_line = guard.about(self._at_call), guard.about(self._at_line)
+        # One object, which can be told from others: a method is another one each time.
+        self._on_call, self._on_line = self._at_call, self._at_line
 
     @property
     def places(self) -> tuple[ProgramLine, ...]:
         """The lines that were marked, by their number."""
-        return tuple(program_line(code.co_filename, line, code.co_name) for code, line in self._numbers)
+        return tuple(program_line(*line) for line in self._numbers) if self._is_whole else ()
 
     def start(self) -> None:
         """Mark the lines from here on."""
-        if sys.gettrace() is None:
-            self._is_over, self._last = False, -1
+        if sys.version_info >= (3, 11) and sys.gettrace() is None:
+            self._is_on = True
             for frame in _of_program(sys._getframe(1)):
                 frame.f_trace = frame.f_trace or self._on_line
             self._on_line(sys._getframe(), "return", None)
             sys.settrace(self._on_call)
 
     def stop(self) -> None:
-        """Mark no more lines, also where another thread started."""
-        self._is_over = True
-        if sys.gettrace() is self._on_call:
+        """Mark no more lines."""
+        ours = sys.gettrace() is self._on_call
+        # Another thread stops, or Python has dropped the trace function, or the program has set another one.
+        self._is_whole &= ours or not self._is_on
+        self._is_on = False
+        if ours:
             sys.settrace(None)
         for frame in _of_program(sys._getframe(1)):
             if frame.f_trace is self._on_line:
                 frame.f_trace = None
 
     def _at_call(self, frame: FrameType, event: str, _: Any) -> Any:
-        if self._is_over or os.getpid() != self._process:  # stopped on another thread, or a child inherits it
-            sys.settrace(None)
+        if (
+            not self._is_on or os.getpid() != self._process
+        ):  # stopped on another thread, or a child inherits it
+            self._leave()
             return None
         return self._on_line if is_of_program(frame.f_code.co_filename) else None
 
     def _at_line(self, frame: FrameType, event: str, _: Any) -> Any:
-        if self._is_over or self.count > _MOST_MARKS or os.getpid() != self._process:
+        if not self._is_on or os.getpid() != self._process:
             return None
-        if event == "line":
-            self._mark(frame)
-        elif event == "return":
-            self._back_in(frame.f_back)
+        try:
+            if event == "line":
+                self._mark(frame)
+            elif event == "return" and (caller := next(_of_program(frame.f_back), None)) is not None:
+                self._mark(caller)  # the line that called goes on
+        except Exception as error:
+            self._give_up(f"the lines of the program are not known after {error!r}")
         return self._on_line
 
-    def _back_in(self, frame: FrameType | None) -> None:
-        """The line that called goes on."""
-        if (caller := next(_of_program(frame), None)) is not None:
-            self._mark(caller)
-
     def _mark(self, frame: FrameType) -> None:
-        number = self._numbers.setdefault((frame.f_code, frame.f_lineno or 0), len(self._numbers))
+        code = frame.f_code
+        place = (code.co_filename, frame.f_lineno or 0, code.co_name)
+        number = self._numbers.setdefault(place, len(self._numbers))
         if number != self._last:
             self._last = number
             self.count += 1
             with profiler_range(f"{LINE_PREFIX}{number}"):
                 pass
+            if self.count >= _MOST_MARKS:
+                self._give_up(
+                    f"the lines of the program are not known: a step runs more than {_MOST_MARKS:,}"
+                )
+
+    def _give_up(self, why: str) -> None:
+        self._is_on = self._is_whole = False
+        self._notes.append(why)
+        self._leave()
+
+    def _leave(self) -> None:
+        if sys.gettrace() is self._on_call:
+            sys.settrace(None)
 
 
 def _of_program(frame: FrameType | None) -> Iterator[FrameType]:

@@ -41,6 +41,7 @@ from rooflines.profiler.record.step_counts import (
     BUSY_MAX_STEPS,
     BUSY_S,
     EARLY_PART,
+    IDLE_S,
     PROGRAM_WARMUP_STEPS,
     TIMED_LEAST_STEPS,
     TIMED_MIN_STEPS,
@@ -157,6 +158,7 @@ class Passes:
         self._patience = Patience(self.settings, self._samples_of_steps, program=self.early)
         self._others: OthersMeter | None = None
         self._beside: OthersMeter | None = None
+        self._beside_s = 0.0
         self._program: Tracer | None = (
             None  # from the program's start to the end of its first step; kept while there is nothing better
         )
@@ -313,8 +315,8 @@ class Passes:
         self._plan.close()
         self._stop_sampler()
         self.loading.restart()
-        if self.trace is not None:
-            (self.directory / self.trace).unlink(missing_ok=True)
+        for name in filter(None, (self.trace, self.line_trace)):
+            (self.directory / name).unlink(missing_ok=True)
         self._begin_again(first=False)
 
     def finish(self) -> None:
@@ -461,7 +463,8 @@ class Passes:
     def _warm_up(self) -> Plan:
         """Steps until their times have settled. If the program ends meanwhile, they count as timed steps."""
         self.stage, self._first_tracer = "warm-up", None  # it holds a trace
-        self._beside = None if self._on_gpu or self.settings.wait_quiet else OthersMeter()
+        alone = not (self._on_gpu or self._agreement.has_peers or self.settings.wait_quiet)
+        self._beside, self._beside_s = (OthersMeter() if alone else None), time.monotonic()
         if self.warmup.is_over():
             return
         asked = self.settings.warmup
@@ -557,10 +560,11 @@ class Passes:
     def _announce(self, steps: int) -> None:
         """Say how long these steps will take, where that is long, and what other programs do meanwhile."""
         whole_s = steps * (self.warmup.step_s or 0.0)
-        cores = self._beside.cores() if self._beside is not None else 0.0
+        watched = self._beside is not None and time.monotonic() - self._beside_s >= IDLE_S
+        cores = self._beside.cores() if self._beside is not None and watched else 0.0
         told = [
             f"the timed steps take about {seconds(whole_s)}" if whole_s >= _WORTH_SAYING_S else "",
-            f"other programs use {cores:.1f} processors (--wait-quiet waits until they pause)"
+            f"other programs use {cores:.1f} processors, which delays the steps"
             if cores >= OTHERS_CORES
             else "",
         ]
@@ -736,7 +740,7 @@ class Passes:
         tracer, loaded = self._tracer(steps), list[Waited]()
         self._range_ns = None if kind == "probe" or self._on_gpu else range_cost_ns()
         tracer.start()
-        marks = LineMarks(self._guard)
+        marks = LineMarks(self.notes)
         try:
             if lines:
                 marks.start()
@@ -748,6 +752,7 @@ class Passes:
                     tracer = self._tracer(steps)
                     tracer.start()
                     if lines:
+                        marks = LineMarks(self.notes)
                         marks.start()
                 elif event == "step":
                     self.device.synchronize()
@@ -768,10 +773,10 @@ class Passes:
             self.loading.end_traced(loaded if kept else None)
             if kept:
                 self._keep_trace(tracer, "early" if kind == "early" else "steps")
-                if marks.places:
-                    self._trace_bytes -= marks.count * _MARK_BYTES
+                self._trace_bytes -= marks.count * _MARK_BYTES
+                if places := marks.places:
                     shutil.copyfile(self.directory / self.trace_name, self.directory / _LINES)
-                    self.line_trace, self.lines = _LINES, marks.places
+                    self.line_trace, self.lines = _LINES, places
         compiled = self.inductor.graphs > before
         if compiled and kind == "steps":
             self.notes.append(

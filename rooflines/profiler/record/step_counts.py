@@ -50,7 +50,7 @@ PROGRAM_WARMUP_STEPS, PROGRAM_TIMED_STEPS = 20, 50
 # Timing and tracing go on for this long, or until this many timed steps are quiet; much longer if the user
 # waits for it.
 PATIENCE_S, WAIT_QUIET_S, QUIET_STEPS = 10.0, 60.0, 10
-_IDLE_S = 0.5
+IDLE_S = 0.5
 
 
 class Budget:
@@ -202,7 +202,7 @@ class Patience:
         until = time.monotonic() + WAIT_QUIET_S
         while time.monotonic() < until:
             others = OthersMeter()
-            time.sleep(_IDLE_S)
+            time.sleep(IDLE_S)
             if others.cores() < OTHERS_CORES:
                 return None
         return f"other programs did not pause for {seconds(WAIT_QUIET_S)}: {', '.join(others.by_name())}"

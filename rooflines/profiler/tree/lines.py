@@ -80,7 +80,7 @@ def stack_lines(calls: Calls) -> ProgramLines:
     trace = calls.trace
     frames = trace.frames
     if not len(frames):
-        return ProgramLines((), np.full(len(trace.host), -1, np.int64), are_functions=True)
+        return ProgramLines((), np.full(len(trace.host), -1, np.int64))
     of_program = trace.program_frames[frames.name]
     line = _around(trace, of_program)
     line = np.where(line < 0, _around(trace, ~of_program), line)

@@ -55,9 +55,10 @@ def findings_section(analysis: Analysis) -> Section:
         "Recommendations",
         found,
         *said([sentences.certainty_sentence(analysis)], "note"),
+        *said([sentences.chain_sentence(analysis)], "note"),
         *said([missing or ""], "absent"),
-        folded=said([sentences.chain_sentence(analysis), sentences.settled_sentence(analysis)]),
-        fold="All of them together" if len(analysis.findings) > 1 else "What else would help",
+        folded=said([sentences.settled_sentence(analysis)]),
+        fold="What needs no work",
         columns=5,
     )
 
@@ -73,15 +74,17 @@ def recommended(
             saves=sentences.saving(finding, whole_s, per),
             share=max(0.0, finding.gain_s / whole_s) if whole_s > 0 else 0.0,
             evidence=finding.evidence,
-            steps=tuple(
-                re.sub(r"^or (else )?", "instead: ", step)
-                for step in _STEPS.split(suggested(finding, command))
-                if step
-            ),
+            steps=_steps(suggested(finding, command)),
         )
         for finding in findings
     )
     return Findings(items=items) if items else Paragraph(none, "absent", "always")
+
+
+def _steps(suggestion: str) -> tuple[str, ...]:
+    """What to do, one after another; a command is one step, whatever its arguments contain."""
+    parts = [suggestion] if suggestion.startswith("rooflines ") else _STEPS.split(suggestion)
+    return tuple(re.sub(r"^or (else )?", "instead: ", part) for part in parts if part)
 
 
 def predictions_section(predicted: Sequence[Trial]) -> Section:

@@ -75,7 +75,9 @@ def page(comparisons: Sequence[Comparison], by: By = "operator", top: int = 5) -
         verdict=first.verdict
         if not several
         else " ".join(f"{one.b.source}: {one.verdict}" for one in comparisons),
-        said=tuple(one.clocks for one in comparisons if one.clocks),
+        said=tuple(
+            f"{one.b.source}: {one.clocks}" if several else one.clocks for one in comparisons if one.clocks
+        ),
         status=shared_by([first.a.others_cores, *(one.b.others_cores for one in comparisons)], sides),
         sections=tuple(
             section

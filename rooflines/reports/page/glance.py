@@ -20,7 +20,7 @@ _ROWS = 10
 
 
 def text(record: Shown) -> str:
-    """The title, the verdict, and of an analysis the time of a step and the first findings, a line each."""
+    """The title, the verdict, and of an analysis the first findings, a line each."""
     return "\n".join(lines(record))
 
 

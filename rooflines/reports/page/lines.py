@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from urllib.parse import quote
 
 from rooflines.reports.charts.palette import bound_style
 from rooflines.reports.document import SHARE, TIME, Cell, Column, Row, Section, Table, section, table
@@ -77,7 +78,8 @@ def line_table(analysis: Analysis) -> Table | None:
 
 def _link(row: LineRow) -> str:
     """What opens the line in an editor (Visual Studio Code and those made of it)."""
-    return f"vscode://file/{row.path.lstrip('/')}:{row.line}" if os.path.isabs(row.path) else ""
+    path = quote(row.path.lstrip("/"), safe="/:")
+    return f"vscode://file/{path}:{row.line}" if os.path.isabs(row.path) else ""
 
 
 def _named(row: LineRow) -> str:

@@ -104,11 +104,13 @@ def operators_section(analysis: Analysis) -> Section:
             "operators", "Operators", *said([sentences.missing_operators(analysis) or ""], "absent")
         )
     doubtful = [sentences.flag_sentence(row) for row in rows_of.flagged_rows(analysis)]
+    more = len(doubtful) - _FLAGS
     return section(
         "operators",
         operators.caption,
         operators,
         *said(doubtful[:_FLAGS], "alert"),
+        *said([f"{more} more rows are flagged."] if more > 0 else [], "note"),
         *said([sentences.inferred_sentence(analysis)], "note"),
         folded=[against_bars(analysis)],
         fold="Time against bound",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rooflines.device_specs.records import DISTURBED, Ceilings, marks_of
+from rooflines.device_specs.records import DISTURBED, marks_of
 from rooflines.reports.charts.palette import BOUNDS
 from rooflines.reports.document import (
     PART,
@@ -52,12 +52,13 @@ from rooflines.reports.words.ceilings import (
 )
 from rooflines.reports.words.rows import bound_times
 from rooflines.reports.words.text import size_text
+from rooflines.roofline.advise.case import device_kind
 from rooflines.roofline.advise.host import WAITS
-from rooflines.roofline.advise.verdict import rates_sentence
+from rooflines.roofline.advise.verdict import rates_sentence, unknown_share
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.judge.step.input_pipeline import input_fraction
-from rooflines.roofline.judge.step.interference import unsteady
+from rooflines.roofline.judge.step.interference import is_delayed
 from rooflines.roofline.predict.options import FACTS
 from rooflines.roofline.predict.trials import Trials
 from rooflines.units import counted, percent, seconds, sentence, si
@@ -143,8 +144,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         title=sentences.subject(analysis),
         created=analysis.created,
         rooflines=analysis.environment.rooflines or "",
-        # The status says what disturbed the run.
-        verdict=sentences.headline(analysis).removesuffix(f" {unsteady(analysis)}" if status else ""),
+        verdict=sentences.headline(analysis),
         said=tuple(sentences.confidence(analysis)),
         status=(analysis.status if analysis.status != "complete" else DISTURBED, status) if status else None,
         sections=sections,
@@ -174,23 +174,25 @@ def _where(analysis: Analysis) -> Section:
 def _utilization(analysis: Analysis) -> Iterator[str]:
     """How long a step takes, how much of it the device is busy, and the part of their peak that its matrix
     units reach."""
-    whole_s, timeline, kind = analysis.whole_s, analysis.timeline, analysis.environment.device
+    whole_s, timeline = analysis.whole_s, analysis.timeline
     if whole_s <= 0:
         return
     of = "traced" if analysis.basis.per == "trace" else "a step" if analysis.basis.timed else "a traced step"
     yield f"{seconds(whole_s)} {of}"
     if timeline and timeline.span_s > 0 and analysis.on_device:
         yield f"GPU busy {percent(timeline.busy_s / timeline.span_s)}"
-    device = Ceilings(device="", kind=kind, ceilings=analysis.ceilings)
     least_s: dict[str, float] = {}
-    for row in analysis.operators:
-        precision = row.precision or "fp32"
-        if row.matrix_flops and (roof := device.compute(precision, "matrix")) is not None:
-            least_s[precision] = least_s.get(precision, 0.0) + row.matrix_flops / roof.value
+    for row in analysis.operators if analysis.basis.devices == 1 else ():
+        roof = analysis.roofs.compute(row.precision or "fp32", "matrix") if row.matrix_flops else None
+        if roof is not None:
+            name = roof.precision or "fp32"
+            least_s[name] = least_s.get(name, 0.0) + row.matrix_flops / roof.value
     if least_s:
         most = max(least_s, key=lambda precision: least_s[precision])
-        units = "tensor cores" if kind.startswith("cuda") and most not in ("fp32", "fp64") else "arithmetic"
-        yield f"{units} at {percent(sum(least_s.values()) / whole_s)} of the {most} peak"
+        tensor = device_kind(analysis) == "cuda" and most not in ("fp32", "fp64")
+        least = "at least " if unknown_share(analysis) or is_delayed(analysis) else ""
+        share = percent(sum(least_s.values()) / whole_s)
+        yield f"{'tensor cores' if tensor else 'arithmetic'} at {least}{share} of the {most} peak"
 
 
 def _basis(analysis: Analysis) -> str:

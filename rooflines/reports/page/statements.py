@@ -195,7 +195,8 @@ def _row(one: TableRow, analysis: Analysis) -> str:
     row = one.row
     size = si(row.bytes, "B") if row.category == "communication" and row.bytes else ""
     shapes = given(" ({})", shorten_shapes(row.shapes, _SHAPES) or size)
-    place = row.lines[0].place if row.lines else ""
+    more = f" +{len(row.lines) - 1}" if len(row.lines) > 1 else ""
+    place = f"{row.lines[0].place}{more}" if row.lines else ""
     text = f"{operator_name(row)}{given(' in {}', module_text(one))}{given(' at {}', place)}"
     text += f"{shapes}{given(', {}', row.phase)}"
     text += (

@@ -69,9 +69,11 @@ def fitted(table: Table, width: int, rows: Sequence[Row], *, full: bool = False)
         columns.append(Fitted(column, found.places[index], unit, cells, total, wide))
     kept: list[Fitted] = []
     for one in sorted(columns, key=lambda one: one.column.priority):
-        # The least important columns are no reason to cut the words of the others.
+        # The least important columns are no reason to cut a class.
         whole = one.column.priority > _CUTTING
-        needed = one.least + sum(other.width if whole else other.least for other in kept)
+        needed = one.least + sum(
+            other.width if whole and other.column.format == "class" else other.least for other in kept
+        )
         if one.column.priority and needed + GAP * len(kept) > width:
             break
         kept.append(one)

@@ -243,7 +243,10 @@ def steps_sentences(analysis: Analysis) -> list[str]:
             else ""
         )
         pace = significant(steps.profiler_dilation)
-        texts.append(f"Traced steps, which only divide the time, take {pace} × as long{doubt}.")
+        ranges = given(
+            " Ranges of modules took {} of each, which no figure contains.", analysis.basis.ranges_s, seconds
+        )
+        texts.append(f"Traced steps, which only divide the time, take {pace} × as long{doubt}.{ranges}")
     return texts
 
 

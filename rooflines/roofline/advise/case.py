@@ -86,7 +86,8 @@ class Ran(NamedTuple):
     def where(self) -> str:
         """`` in layer1.0 at net.py:11``, as far as it is known."""
         module = f" in {self.row.module}" if self.row.module else ""
-        return f"{module} at {self.row.lines[0].place}" if self.row.lines else module
+        more = f" +{len(self.row.lines) - 1}" if len(self.row.lines) > 1 else ""
+        return f"{module} at {self.row.lines[0].place}{more}" if self.row.lines else module
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -131,7 +132,7 @@ class Case:
         self.analysis = analysis
         self.step_s = analysis.step_s
         self.ceilings = analysis.roofs
-        # Those without a trace have no time.
+        # Without a trace all times are 0.
         self.timeline = analysis.timeline or Timeline(span_s=0.0, busy_s=0.0, idle_s=0.0, compute_s=0.0)
         self.division = analysis.division or StepDivision(of="host", step_s=0.0)
         self.per = "a step" if analysis.basis.per == "step" else "in the trace"

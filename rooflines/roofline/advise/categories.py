@@ -25,7 +25,7 @@ from rooflines.roofline.advise.small_kernels import fewer_launches, fills, of_li
 from rooflines.roofline.advise.verdict import efficiency_of, plural
 from rooflines.roofline.analysis import CATEGORIES as ALL_CATEGORIES
 from rooflines.roofline.analysis import Key
-from rooflines.roofline.count.by_key import grouped
+from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.shapes import path_pattern, repeated_key
 from rooflines.roofline.predict.rows import FUSABLE, updates_at_once
@@ -49,7 +49,7 @@ WASTE = 1.1
 # What to do, by a word of the remedy; the first one counts.
 _TITLES = {
     "cudnn.benchmark": "Compare algorithms for {}",
-    "channels": "Store the images of {} channels last",
+    "channels": "Use the channels-last layout for the images of {}",
     "max-autotune": "Measure other kernels for {}",
     "TUNABLEOP": "Measure other kernels for {}",
     "multiples of": "Choose sizes that fill the tiles of {}",
@@ -58,6 +58,7 @@ _TITLES = {
     "need_weights": "Use a fused kernel for {}",
     "a fused backend": "Use a fused kernel for {}",
     "runs fused already": "Try another kernel for {}",
+    "the server's graphs": "Launch {} in graphs",
     "fused=True": "Fuse {}",
     "compile": "Fuse {}",
     "graph breaks": "Fuse {}",
@@ -88,6 +89,12 @@ def slow(category: str) -> Rule:
         entire = [one.whole() for one in found]
         saves_s = sum(lost.values())
         time_s = total(entire)
+        attained_s = time_s - sum(_lost_s(case, one) for one in entire)
+        attained = (
+            f", {seconds(attained_s)} at the rate that products attain here"
+            if attained_s > time_s - headroom(entire)
+            else ""
+        )
         suggestion = _remedy(category, case, found)
         if saves_s <= 0 or suggestion is None:
             return None
@@ -98,7 +105,7 @@ def slow(category: str) -> Rule:
         return Advice(
             title.format(name),
             saves_s,
-            f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency; largest loss: "
+            f"{seconds(time_s)} {case.per} at {percent(efficiency)} efficiency{attained}; largest loss: "
             f"{_worst(found, lost)}",
             suggestion,
             lost,
@@ -120,9 +127,11 @@ def _worst(found: list[Ran], lost: Mapping[Key, float]) -> str:
     time_s = sum(row.time_s for row in worst)
     calls = sum(row.calls for row in worst)
     module = path_pattern([row.module for row in worst])
-    lines = [line.place for row in worst for line in row.lines]
-    where = f"{worst[0].name}{f' in {module}' if module else ''}{f' at {lines[0]}' if lines else ''}"
-    return f"{where} ({calls:,.3g} × {seconds(time_s / calls)} at {percent(efficiency_of(worst) or 0.0)})"
+    lines = longest_first((one.place, one.share * row.time_s) for row in worst for one in row.lines)
+    line = next(iter(lines), "")
+    where = f"{worst[0].name}{f' in {module}' if module else ''}{f' at {line}' if line else ''}"
+    many = f"{calls:,.0f}" if calls >= 1 else f"{calls:.2g}"
+    return f"{where} ({many} × {seconds(time_s / calls)} at {percent(efficiency_of(worst) or 0.0)})"
 
 
 def _lost_s(case: Case, one: Ran) -> float:

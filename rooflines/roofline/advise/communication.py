@@ -22,7 +22,7 @@ UNEVEN = 4
 LATENCY_S = 100e-6
 # What a job of which all ranks are given needs no more, because its ranks are compared.
 FIND_LATE_RANK = "Find out what the collectives wait for"
-ALL_RANKS = "; rooflines analyze on the traces of all ranks"
+ALL_RANKS = "; analyze the traces of all ranks (rooflines analyze FOLDER)"
 _NAMES = {
     "allreduce": "an all-reduce",
     "allgather": "an all-gather",

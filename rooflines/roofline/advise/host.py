@@ -167,8 +167,8 @@ def _ahead(analysis: Analysis, workers: int) -> str:
     if left is not None and threads is not None:
         workers = min(workers, threads - 1)
         fewer = (
-            f"; torch.set_num_threads({left}) leaves the workers processors; threads that share one "
-            "with a worker delay all others"
+            f"; torch.set_num_threads({left}), because threads that share a processor with a worker delay "
+            "all others"
         )
     return (
         f"DataLoader(num_workers={workers}, persistent_workers=True): the next batches load while "
@@ -255,7 +255,7 @@ def preprocessing(case: Case) -> Advice | None:
     evidence = f"{case.idle(idle_s)} while the host computes: {_named(found)}"
     processes = math.ceil(idle_s / (case.step_s - idle_s)) if idle_s < case.step_s else 1
     if processes > 1:
-        remedy = f"{remedy}; one process would take {seconds(idle_s)} for each step, so at least {processes}"
+        remedy += f" (one process would take {seconds(idle_s)} for each step, so at least {processes})"
     return Advice(
         "Move work of the host out of the step",
         idle_s,

@@ -43,8 +43,8 @@ def evaluating(case: Case) -> Advice | None:
         "Call model.eval(), if this is inference",
         None,
         f"{found} in training mode, and nothing is differentiated: the results are not those of inference",
-        "model.eval() and torch.inference_mode() around the forward pass; nothing where it is "
-        "the forward pass of a training",
+        "model.eval() and torch.inference_mode() around the forward pass (nothing where it is the forward "
+        "pass of a training)",
         {},
     )
 

@@ -118,8 +118,8 @@ def _imbalance(analysis: Analysis, usage: Usage) -> Finding | None:
             "torch.nn.parallel.DistributedDataParallel, one process a GPU, in place of DataParallel"
             if wrapped
             else (
-                "the same share of each batch for every GPU; rooflines analyze on all ranks' traces "
-                "shows which rank waits for which"
+                "the same share of each batch for every GPU (rooflines analyze on the traces of all ranks "
+                "shows which rank waits for which)"
             )
         ),
     )

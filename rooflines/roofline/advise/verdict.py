@@ -155,7 +155,7 @@ def verdict(analysis: Analysis) -> str:
         and unknown_share(analysis) <= MOST_UNKNOWN
         and not steps_differ(analysis)
     ):
-        whole = f"{seconds(analysis.whole_s)} a step" if analysis.basis.per == "step" else "the trace"
+        whole = f"{seconds(analysis.step_s)} a step" if analysis.basis.per == "step" else "the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
         known = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
         saved = f"{known[1]} {seconds(_first_s(best))} of {whole}"

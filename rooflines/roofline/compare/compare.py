@@ -45,7 +45,7 @@ from rooflines.units import percent, seconds, si, significant
 # Of fewer steps not even the shortest and the longest enclose the median with a probability of 95 %: 1 - 2 *
 # 0.5^6 = 97 %.
 FEWEST_STEPS = 6
-# Clocks that differ by a smaller part are the same.
+# Clocks that differ by less count as equal.
 _SAME_CLOCK = 0.02
 # A ratio that differs from 1 by less needs no word.
 NOTABLE = 0.02
@@ -488,17 +488,17 @@ def _noise_notes(
 
 
 def _clocks(sides: Mapping[str, Analysis]) -> str:
-    """What the clocks of the devices were in the timed passes, and for how long they were held down; empty
-    where that does not differ."""
+    """The mean clock of each side's devices in the timed pass, and the share of the time in which they were
+    throttled; empty where neither differs."""
     seen, told = [], []
     for name, side in sides.items():
         devices = [one for one in side.usage.devices if one.device in side.usage.own] if side.usage else []
         clocks = [one.gauges["sm_clock_hz"].mean for one in devices if "sm_clock_hz" in one.gauges]
-        if not clocks:
+        if not any(clocks):
             return ""
         clock, held = statistics.mean(clocks), max(one.throttled_fraction or 0.0 for one in devices)
         reasons = dict.fromkeys(one.reason for device in devices for one in device.throttled)
-        down = f", held down for {percent(held)} of the time ({', '.join(reasons)})" if held else ""
+        down = f", throttled for {percent(held)} of the time ({', '.join(reasons)})" if held else ""
         seen.append((clock, held))
         told.append(f"{si(clock, 'Hz')} in {name}{down}")
     (first, before), (second, after) = seen

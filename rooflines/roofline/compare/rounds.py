@@ -36,6 +36,7 @@ def combine(rounds: Sequence[Comparison], small: float) -> Comparison:
         first,
         a=_subject([one.a for one in rounds]),
         b=_subject([one.b for one in rounds]),
+        clocks=" ".join(f"Round {at}: {one.clocks}" for at, one in enumerate(rounds, 1) if one.clocks),
         pace=_pace([one.pace for one in rounds if one.pace is not None], small),
         **{name: None if None in times else fmean(times) for name, times in spans.items()},
         rows=_rows(rounds, "rows"),

@@ -201,7 +201,9 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     uncounted = [unmodeled_row(gap, timed) for gap in timed.gaps]
     gaps, place_of_gaps = by_call_site(uncounted, unmodeled, apart=served)
     places = np.concatenate((place, len(operators) + place_of_gaps))
-    operators, gaps, of_program = with_lines(timed, lines, places, operators, gaps)
+    operators, gaps, of_program = with_lines(
+        timed, lines, places, operators, gaps, bounded=divided.is_bounded
+    )
     coverage = replace(_coverage(timed, divided, gaps), lost=lost)
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(

@@ -30,8 +30,9 @@ def lines_of(attribution: Attribution) -> ProgramLines:
     """The lines of the events of a trace: those of the run's step with marks, else those of its stacks; of
     the kernels of compiled code the lines that they were compiled from."""
     calls, known = attribution.calls, attribution.counts.known
-    lines = stack_lines(calls)
-    if known.marked is not None:
+    if known.marked is None:
+        lines = stack_lines(calls)
+    else:
         marked = marked_lines(known.marked, known.lines)
         lines = replace(marked, of_event=_carried_over(known.marked, marked.of_event, calls))
     groups, of_event, after = list(lines.groups), lines.of_event.copy(), calls.after.tolist()
@@ -90,10 +91,13 @@ def with_lines(
     places: Int64s,
     operators: Sequence[OperatorRow],
     gaps: Sequence[Unmodeled],
+    *,
+    bounded: bool,
 ) -> tuple[tuple[OperatorRow, ...], tuple[Unmodeled, ...], tuple[LineRow, ...]]:
     """The rows with their lines, and the lines with the time of their rows, longest first.
 
-    ``places`` are those of the rows and gaps of ``attribution`` among ``operators`` and ``gaps``.
+    ``places`` are those of the rows and gaps of ``attribution`` among ``operators`` and ``gaps``. Only a
+    step that is ``bounded`` has headroom.
     """
     pieces = attribution.pieces
     on_device = bool(len(attribution.trace.device))
@@ -120,7 +124,7 @@ def with_lines(
     return (
         tuple(told(row, at) for at, row in enumerate(operators)),
         tuple(told(row, len(operators) + at) for at, row in enumerate(gaps)),
-        _line_rows(rows, shares, lines),
+        _line_rows(rows, shares, lines, bounded=bounded),
     )
 
 
@@ -128,6 +132,8 @@ def _line_rows(
     rows: Sequence[OperatorRow | Unmodeled],
     shares: dict[int, dict[ProgramLine, float]],
     lines: ProgramLines,
+    *,
+    bounded: bool,
 ) -> tuple[LineRow, ...]:
     """The lines with their shares of the ``rows``."""
     of_line: dict[ProgramLine, list[tuple[OperatorRow | Unmodeled, float]]] = defaultdict(list)
@@ -136,8 +142,8 @@ def _line_rows(
             of_line[place].append((rows[at], share))
     found = []
     for place, parts in of_line.items():
-        counted = [(row, share) for row, share in parts if isinstance(row, OperatorRow)]
-        bounded = [(row, share) for row, share in counted if row.lower_bound_s is not None]
+        judged = [(row, share) for row, share in parts if row.lower_bound_s is not None]
+        bounds = longest_first((row.bound, row.time_s * share) for row, share in parts)
         found.append(
             LineRow(
                 place=lines.names[place],
@@ -147,14 +153,12 @@ def _line_rows(
                 is_function=lines.are_functions,
                 text=place.text,
                 time_s=sum(row.time_s * share for row, share in parts),
-                flops=sum(row.flops * share for row, share in counted),
-                bytes=sum(row.bytes * share for row, share in counted),
-                headroom_s=sum((row.headroom_s or 0.0) * share for row, share in bounded)
-                if bounded
+                flops=sum(row.flops * share for row, share in parts),
+                bytes=sum(row.bytes * share for row, share in parts),
+                headroom_s=sum((row.headroom_s or 0.0) * share for row, share in judged)
+                if bounded and judged
                 else None,
-                bound=next(
-                    iter(longest_first((row.bound, row.time_s * share) for row, share in counted)), "unknown"
-                ),
+                bound=next(iter(bounds)),
                 operators=tuple(longest_first((row.name, row.time_s * share) for row, share in parts)),
             )
         )

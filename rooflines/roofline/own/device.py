@@ -306,6 +306,8 @@ def _with_lengths(
 
 def _missing(events: Int64s, group: Int64s, groups: int, owners: Int64s) -> list[int]:
     """How many of ``owners`` are events of each group."""
+    held = np.isin(events, owners)
+    events, group = events[held], group[held]
     # Of several calls of an event the first counts.
     group_of = dict(zip(events[::-1].tolist(), group[::-1].tolist(), strict=True))
     numbers = Counter(group_of.get(owner) for owner in owners.tolist())

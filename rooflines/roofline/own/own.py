@@ -165,7 +165,7 @@ def own(counts: Counts) -> Attribution:
         raise TraceError("the trace has no device events, so a capture trace does not apply to it.")
     notes = calls.notes
     if calls.shared_ids:
-        several = "Correlation ids with several launches, of which the times told which launched what"
+        several = "Correlation ids shared by several launches, which were matched by time"
         notes += (f"{several}: {calls.shared_ids:,}.",)
     notes += (*missing_kernels(counts),)
     kept = np.zeros(0, bool)

@@ -32,8 +32,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     lower_bound_s: float
     bound: Bound
 
-    @classmethod
-    def of(cls, row: Any, work: Work, placed: Placement) -> Call:
+    @staticmethod
+    def of(row: Any, work: Work, placed: Placement) -> Call:
         """A call of ``row`` of an analysis or a forecast, with its ``work`` as it is ``placed``."""
         return Call(
             name=row.name,

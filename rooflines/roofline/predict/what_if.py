@@ -128,7 +128,7 @@ def _with(replays: Replays, step: PredictedStep, option: str, value: OptionValue
     edit = replays.edit(gain.of, launches=False) if gain is not None else None
     if edit is None:
         raise UsageError(
-            f"nothing here tells what {name_of(option, value)} would change.",
+            f"the effect of {name_of(option, value)} cannot be predicted from this run.",
             hint=f"Give the operators a factor with {arg('scale')}.",
         )
     return edit

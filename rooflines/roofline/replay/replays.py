@@ -67,6 +67,8 @@ class Replays(NamedTuple):
 
     def gains_s(self, changes: Sequence[Edit], before: Edit = UNCHANGED) -> list[float]:
         """Seconds of a step that each of ``changes`` gives, alone or on top of those ``before``."""
+        if not changes:
+            return []
         base = before.joined(self.pace)
         ends = replay(self.graph, [base, *(change.joined(base) for change in changes)])
         gains: list[float] = ((ends[0] - ends[1:]) * self.seconds).tolist()

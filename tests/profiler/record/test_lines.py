@@ -1,5 +1,6 @@
 """The lines of a real script and of its compiled module."""
 
+import sys
 import textwrap
 
 import pytest
@@ -8,6 +9,7 @@ import rooflines
 
 
 @pytest.mark.ci
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 marks nothing")
 @pytest.mark.parametrize("arguments", [(), ("compiled",)])
 def test_a_script_and_its_compiled_module_have_their_lines(profiled, arguments):
     script = textwrap.dedent("""\
@@ -46,4 +48,4 @@ def test_a_script_and_its_compiled_module_have_their_lines(profiled, arguments):
         assert all("train.py:12" in [line.place for line in row.lines] for row in fused)
     else:
         assert lines["aten::gelu"] == ["train.py:12"]
-        assert lines["aten::sum"][0] in ("train.py:20", "train.py:11", "train.py:12")
+        assert "train.py:20" in {line.place for row in rows if row.name == "aten::sum" for line in row.lines}

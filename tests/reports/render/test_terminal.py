@@ -59,7 +59,7 @@ def test_no_line_is_wider_than_the_console(width):
 def test_columns_and_lines_fit_the_console():
     # A wide console shows more columns.
     assert "FLOP/B" not in shown(samples.analysis(), 80)
-    assert "FLOP/B" in shown(samples.analysis(), 160)
+    assert "FLOP/B" in shown(samples.analysis(), 120)
     # A module path longer than a line is cut at a dot.
     path = ".".join(f"Block_{number}" for number in range(40))
     lines = shown(replace(samples.analysis(), notes=(f"slow in {path}",)), 60).splitlines()

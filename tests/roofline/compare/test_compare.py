@@ -460,4 +460,7 @@ def test_clocks_that_differ_stand_beside_the_verdict():
     sides = [replace(quick, usage=replace(quick.usage, devices=(one,), own=("cuda:0",))) for one in (slower, held)]
     assert compare(sides[0], sides[0], ("a", "b")).clocks == ""
     told = compare(*sides, ("a", "b")).clocks
-    assert told == "The device's clock was 1.20 GHz in A and 1.20 GHz in B, held down for 30 % of the time (software power cap)."
+    assert told == "The device's clock was 1.20 GHz in A and 1.20 GHz in B, throttled for 30 % of the time (software power cap)."
+    quicker = replace(slower, gauges={**device.gauges, "sm_clock_hz": replace(device.gauges["sm_clock_hz"], mean=1.5e9)})
+    sides[1] = replace(quick, usage=replace(quick.usage, devices=(quicker,), own=("cuda:0",)))
+    assert compare(*sides, ("a", "b")).clocks == "The device's clock was 1.20 GHz in A and 1.50 GHz in B."

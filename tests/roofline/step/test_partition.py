@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.profiler.records import Environment, Run, RunFile, StepTimes, Workload
+from rooflines.reports.words.rows import judged_total
 from rooflines.roofline.analysis import PARTS
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.step.partition import Label, partition, whole_trace
@@ -343,6 +344,7 @@ def test_what_is_faster_than_its_bound_counts_with_its_time_everywhere(tmp_path)
     assert totals.efficiency == pytest.approx(9 / 12)
     fast = next(row for row in analysis.operators if row.time_s < 5e-3 and row.flops)
     assert fast.efficiency == pytest.approx(1.25)
+    assert judged_total(analysis) == (pytest.approx(3e-3), pytest.approx(0.75)), "as on the page"
     assert "at 75 % efficiency" in analysis.verdict
 
 

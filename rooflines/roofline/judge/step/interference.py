@@ -38,8 +38,8 @@ def quiet_steps(run: Run) -> QuietSteps:
     the system.
 
     If fewer are left than are needed, the steps with the least delay are used, and ``others.judged`` is
-    false: their times are upper limits. The host of a GPU needs a
-    processor or two, so other programs disturb its steps only where they leave less than one free.
+    false: their times are upper limits. The host of a GPU needs a processor or two, so other programs disturb
+    its steps only where they leave less than one free.
     """
     facts = run.facts
     times = facts.steps or StepTimes()
@@ -126,7 +126,7 @@ def shared_by(cores: Sequence[float | None], what: str) -> tuple[str, str] | Non
 
 
 def unsteady(analysis: Analysis) -> str:
-    """The first sentence of a verdict if the times are disturbed; empty on a quiet machine."""
+    """The last sentence of a verdict where the times are disturbed; empty on a quiet machine."""
     steps, found = analysis.steps, analysis.other_programs
     wide = _half_width_s(steps) / steps.median_s if steps is not None and steps.median_s else 0.0
     interval = f"the median step is {known_to(wide)}" if wide > WIDE else ""

@@ -373,13 +373,13 @@ def _device_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], I
     )
     found: list[Key] = []
     for row, kind, during, copied, named in keys.tolist():
-        label = _label(attribution, labels, row, attribution.trace.names[named])
         if kind == COMMUNICATION:
             found.append(("communication",) * 3)
         elif copied:
-            category = label.category if row >= 0 else "copy"
+            category = labels[row].category if row >= 0 else "copy"
             found.append(("transfer", "host_to_device" if copied >= 2 else "other", category))
         else:
+            label = _label(attribution, labels, row, attribution.trace.names[named])
             found.append((label.bound, _PHASES.get(during, "other"), label.category))
     return _ranked(found, which)
 
