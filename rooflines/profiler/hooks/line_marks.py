@@ -99,9 +99,8 @@ class LineMarks:
                 frame.f_trace = None
 
     def _at_call(self, frame: FrameType, event: str, _: Any) -> Any:
-        if (
-            not self._is_on or os.getpid() != self._process
-        ):  # stopped on another thread, or a child inherits it
+        # Another thread has stopped it, or a child inherits it.
+        if not self._is_on or os.getpid() != self._process:
             self._leave()
             return None
         return self._on_line if is_of_program(frame.f_code.co_filename) else None
