@@ -33,6 +33,8 @@ MARKS = {
 
 # The variant of a rate in a precision for which the device has no units: products are slower than in fp32.
 EMULATED = "emulated"
+# Torch does arithmetic in these in fp32 registers where a device has no units for them.
+_NARROW = ("bf16", "fp16", "fp8", "int8")
 
 
 def rate_unit(precision: str | None) -> RateUnit:
@@ -150,17 +152,26 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.emulated(precision) is not None:
             return self.compute("fp32", engine)
+        found = self._highest(precision, engine)
+        if found is None and engine == "vector" and precision in ("tf32", *_NARROW):
+            return self.compute("fp32", "vector")
+        return found
+
+    def _highest(self, precision: str, engine: Engine) -> Ceiling | None:
         engines = ("matrix", "vector") if engine == "matrix" else ("vector",)
         found = [c for c in self.main("compute") if c.precision == precision and c.engine in engines]
-        if not found and engine == "vector" and precision in ("bf16", "fp16", "tf32", "fp8", "int8"):
-            return self.compute("fp32", "vector")
         usual = [c for c in found if not (c.engine == "matrix" and c.accumulate == "fp16")]
         return max(usual or found, key=lambda c: c.value, default=None)
 
     def emulated(self, precision: str) -> Ceiling | None:
-        """The rate of products in a precision that the device emulates; None for another one."""
+        """The rate of products in a precision that the device emulates, or has so few units for that fp32 is
+        twice as fast; None for another one."""
         found = (c for c in self.ceilings if c.variant == EMULATED and c.precision == precision)
-        return next(found, None)
+        slow = next(found, None)
+        if slow is None and precision in _NARROW:
+            own, usual = self._highest(precision, "matrix"), self._highest("fp32", "matrix")
+            return own if own is not None and usual is not None and 2 * own.value < usual.value else None
+        return slow
 
     def with_three_passes(self) -> Ceilings:
         """These with a roof of fp32 products that are made of three in TF32."""

@@ -53,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     training.zeroed_gradients,
     training.loop,
     experts.dense,
+    matrix.double,
     matrix.lower_precision,
     matrix.named_in_full_precision,
     generation.read_weights,

@@ -10,11 +10,12 @@ from typing import NamedTuple
 from rooflines.device_specs.records import Ceiling
 from rooflines.roofline.advise.case import Advice, Case, Ran, Setting, computes, setting, total, whole
 from rooflines.roofline.advise.verdict import plural
-from rooflines.roofline.analysis import Kernel, Key, OperatorRow
+from rooflines.roofline.analysis import Kernel, Key, OperatorRow, Row
+from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.count.kernel_names import matrix_precision, short_kernel
 from rooflines.roofline.judge.bounds import place_on_roofline
-from rooflines.roofline.judge.shapes import tensor_bytes
+from rooflines.roofline.judge.shapes import ITEM_BYTES, tensor_bytes
 from rooflines.units import counted, seconds, si
 
 _PRODUCTS = re.compile(r"aten::(mm|bmm|addmm|baddbmm|addbmm|matmul|linear|einsum|_scaled_mm)$")
@@ -26,7 +27,16 @@ _HOPPER = re.compile(r"\bG?H(?:100|200|800|20)\b")
 MULTIPLE = 8
 # Time of which no saving can be stated is worth a sentence from this share of a step on.
 WORTH_UNKNOWN = 0.05
-_IN_FP32 = "in the code: no torch.autocast on a processor, and parameters in fp32"
+# A roof that is less far above another one is none to change a precision for.
+WORTH_FASTER = 1.2
+_AUTOCAST = "in the code: torch.autocast(dtype=torch.{})"
+_IN_CODE = {
+    "fp32": "in the code: no torch.autocast on this device, and parameters in fp32",
+    "bf16": _AUTOCAST.format("bfloat16"),
+    "fp16": f"{_AUTOCAST.format('float16')}, with torch.amp.GradScaler in training",
+}
+_IN_TF32 = "torch.set_float32_matmul_precision('high')"
+_INT8_IN_FP32 = "the network in fp32, without quantization"
 
 
 def fallback(case: Case) -> Advice | None:
@@ -161,31 +171,86 @@ _BACKWARD_PRODUCTS = 2.5
 
 
 def emulated(case: Case) -> Advice | None:
-    """Products in a precision that the device emulates, which it computes faster in fp32, with the casts
-    of autocast."""
+    """Products in a precision that the device emulates, which it computes faster in another one, with the
+    casts of autocast."""
     rows = case.ran(
         lambda one: one.row.matrix_flops > 0 and case.ceilings.emulated(one.row.precision or "") is not None
     )
-    usual = case.ceilings.compute("fp32", "matrix")
-    if not rows or usual is None:
+    if not rows:
         return None
     operators = [one.row for one in rows]
     longest = max(operators, key=lambda row: row.time_s)
+    slow, best = case.ceilings.emulated(longest.precision or ""), _best(case, ("fp32", "bf16", "fp16"))
     rate = sum(row.matrix_flops for row in operators) / sum(row.time_s for row in operators)
+    # A library may compute in fp32 what the device has few units for: then the rate is not the slow one.
+    if slow is None or best is None or rate**2 > slow.value * best.value:
+        return None
     # Only autocast is known to make them for the products.
     autocast = case.analysis.workload.precision.startswith("amp-")
-    casts = case.ran(lambda one: autocast and one.row.name == "aten::_to_copy")
-    saved = {one.key: one.saved(one.row.lower_bound_s or 0.0) for one in rows}
+    casts = case.ran(lambda one: autocast and best.precision == "fp32" and one.row.name == "aten::_to_copy")
+    saved = {one.key: one.saved(_least_s(case, one.row, best)) for one in rows}
     with_casts = f", and casts {seconds(total(casts))}" if total(casts) else ""
+    option = best.precision if best.precision == "fp32" else f"amp-{best.precision}"
     return Advice(
-        f"Compute in fp32: {case.analysis.environment.device_name or 'this device'} emulates "
+        f"Compute in {best.precision}: {case.analysis.environment.device_name or 'this device'} emulates "
         f"{longest.precision}",
         sum(saved.values()) + total(casts),
         f"{' and '.join(sorted({plural(row.category) for row in operators}))} in {longest.precision} take "
-        f"{seconds(total(rows))} {case.per}{with_casts}; they reach {si(rate, 'FLOP/s')}, and in fp32 up to "
-        f"{si(usual.value, usual.unit)} ({usual.source.kind})",
-        Setting("precision", "fp32", None if case.analysis.workload.source == "model" else _IN_FP32),
+        f"{seconds(total(rows))} {case.per}{with_casts}; they reach {si(rate, 'FLOP/s')}, and in "
+        f"{best.precision} up to {si(best.value, best.unit)} ({best.source.kind})",
+        _INT8_IN_FP32
+        if longest.precision == "int8"
+        else Setting("precision", option, _own_code(case, _IN_CODE[best.precision or "fp32"])),
         saved | whole(casts),
+    )
+
+
+def _own_code(case: Case, change: str) -> str | None:
+    """The ``change`` in the code of a program; None of a model, which an option changes."""
+    return None if case.analysis.workload.source == "model" else change
+
+
+def _best(case: Case, precisions: tuple[str, ...]) -> Ceiling | None:
+    """The highest matrix roof of these precisions, the first of equal ones; None where none is known."""
+    found = [
+        roof
+        for one in precisions
+        if (roof := case.ceilings.compute(one, "matrix")) is not None and roof.precision == one
+    ]
+    return max(found, key=lambda roof: roof.value, default=None)
+
+
+def _least_s(case: Case, row: Row, best: Ceiling) -> float:
+    """The lower bound of a row in the precision of ``best``: its arithmetic at that roof, its bytes at their
+    new size."""
+    bound_s = row.lower_bound_s or 0.0
+    now = case.ceilings.compute(row.precision or "fp32", "matrix")
+    memory = case.ceilings.outermost_memory()
+    size = ITEM_BYTES.get(best.precision or "", 4) / ITEM_BYTES.get(row.precision or "", 4)
+    if not computes(row) or now is None:
+        return bound_s * min(1.0, size)
+    moved_s = row.bytes * size / memory.value if memory is not None and size <= 1 else 0.0
+    return max(bound_s * now.value / best.value, moved_s)
+
+
+def double(case: Case) -> Advice | None:
+    """Work in double precision, whose products a device computes at a part of its rate in fp32."""
+    best, now = case.ceilings.compute("fp32", "matrix"), case.ceilings.compute("fp64", "matrix")
+    rows = case.ran(lambda one: one.row.precision == "fp64" and one.row.lower_bound_s is not None)
+    if best is None or now is None or not rows:
+        return None
+    saved = {one.key: one.saved(_least_s(case, one.row, best)) for one in rows}
+    kinds = longest_first((plural(one.category), one.left_s) for one in rows)
+    return Advice(
+        "Compute in fp32 instead of fp64",
+        sum(saved.values()),
+        f"{' and '.join(list(kinds)[:2])} in fp64 take {case.cost(total(rows))}; the fp64 roof of this "
+        f"device is {si(now.value, now.unit)}, compared with {si(best.value, best.unit)} in fp32, and fp64 "
+        "moves twice the bytes",
+        "parameters and inputs in torch.float32, if the results allow it (arrays of NumPy are float64 unless "
+        "a dtype is given)",
+        saved,
+        changes="kernels",
     )
 
 
@@ -346,7 +411,7 @@ def _on_fallback(case: Case, found: list[_Written]) -> str:
 
 
 def lower_precision(case: Case) -> Advice | None:
-    """A half precision whose matrix roof lies above the one in use."""
+    """A half precision whose matrix roof lies above the one in use, and TF32 where it is off."""
     if case.analysis.workload.precision not in ("fp32", "tf32"):
         return None
     rows = case.ran(_is_full)
@@ -355,17 +420,8 @@ def lower_precision(case: Case) -> Advice | None:
     if now is None or best is None:
         return None
     # What the compute roof bounds has a lower bound in the other precision, or that of half of the bytes.
-    memory = case.ceilings.outermost_memory()
-    saved = {
-        one.key: one.saved(
-            max(
-                one.row.lower_bound_s * now.value / best.value,
-                one.row.bytes / 2 / memory.value if memory else 0.0,
-            )
-        )
-        for one in rows
-        if one.row.bound == "compute" and one.row.lower_bound_s is not None
-    }
+    bounded = [one for one in rows if one.row.bound == "compute" and one.row.lower_bound_s is not None]
+    saved = {one.key: one.saved(_least_s(case, one.row, best)) for one in bounded}
     return Advice(
         f"Run the matrix work in {best.precision}",
         sum(saved.values()),
@@ -373,10 +429,23 @@ def lower_precision(case: Case) -> Advice | None:
         f"{seconds(total(rows))} {case.per}; "
         f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with "
         f"{si(now.value, now.unit)} "
-        f"({now.name}, {now.source.kind})",
+        f"({now.name}, {now.source.kind}){_with_tf32(case, bounded, now)}",
         setting(case.analysis, "precision", f"amp-{best.precision}"),
         saved,
         changes="kernels",
+    )
+
+
+def _with_tf32(case: Case, rows: list[Ran], now: Ceiling) -> str:
+    """What TF32 alone would save of products in fp32, which keeps all tensors in fp32; empty where the device
+    has no such units."""
+    tf32 = _best(case, ("tf32",))
+    if now.precision != "fp32" or tf32 is None or tf32.value < WORTH_FASTER * now.value:
+        return ""
+    saved_s = sum(one.saved(_least_s(case, one.row, tf32)) for one in rows if one.row.precision == "fp32")
+    how = "--precision tf32" if _own_code(case, _IN_TF32) is None else _IN_TF32
+    return (
+        f"; TF32 is off: {how} alone, with tensors in fp32, saves up to {seconds(saved_s)}" if saved_s else ""
     )
 
 
@@ -468,10 +537,5 @@ def _faster(case: Case, kernel: Kernel, best: Ceiling | None) -> float | None:
 def _best_half(case: Case, now: Ceiling | None) -> Ceiling | None:
     """The highest matrix roof in half precision; None where the device has none well above ``now``, or none
     is known."""
-    found = [
-        c
-        for p in ("bf16", "fp16")
-        if (c := case.ceilings.compute(p, "matrix")) is not None and c.precision == p
-    ]
-    best = max(found, key=lambda c: c.value, default=None)
-    return best if best is not None and now is not None and best.value >= 1.2 * now.value else None
+    best = _best(case, ("bf16", "fp16"))
+    return best if best is not None and now is not None and best.value >= WORTH_FASTER * now.value else None

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from rooflines.device_specs import catalog
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import matrix
@@ -168,13 +169,76 @@ def test_a_precision_that_the_processor_emulates_is_advised_against():
     )
     rows = product("", time_s=0.04, matrix_flops=10**8, flops=10**8), row("aten::_to_copy", 0.02)
     autocast = Workload(name="net", mode="inference", precision="amp-fp16", source="model")
-    found = matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow), workload=autocast))
-    assert matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow))).saves_s == pytest.approx(0.04 - 0.001), "whose casts, is not known"
+    ceilings = (*CEILINGS[2:], slow)
+    found = matrix.emulated(case(*rows, ceilings=ceilings, workload=autocast))
+    assert matrix.emulated(case(*rows, ceilings=ceilings)).saves_s == pytest.approx(0.04 - 0.001), "whose casts, is not known"
     assert found.title == "Compute in fp32: NVIDIA H100 80GB HBM3 emulates fp16"
     assert found.saves_s == pytest.approx(0.04 - 0.001 + 0.02)
+    assert found.suggestion.value == "fp32"
     assert "they reach 2.50 GFLOP/s, and in fp32 up to 60.0 TFLOP/s" in found.evidence
     assert matrix.emulated(case(*rows)) is None
-    assert matrix.emulated(case(row("aten::_to_copy", 0.02), ceilings=(*CEILINGS, slow))) is None, "no products in it"
+    assert matrix.emulated(case(row("aten::_to_copy", 0.02), ceilings=ceilings)) is None, "no products in it"
+    fast = replace(rows[0], matrix_flops=10**12)
+    assert matrix.emulated(case(fast, ceilings=ceilings)) is None, "25 TFLOP/s are not emulated"
+    other = matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow), workload=autocast))
+    assert other.title.startswith("Compute in bf16"), "whose roof is higher, and whose casts stay"
+    assert other.suggestion.value == "amp-bf16"
+    assert other.saves_s == pytest.approx(0.04 - 0.001)
+
+
+def test_bf16_on_a_gpu_before_ampere_and_fp16_on_consumer_pascal():
+    """By their data sheets: torch computes bf16 in fp32 there, and a GTX 1080 has few units for fp16."""
+    t4, gtx = catalog.look_up("Tesla T4"), catalog.look_up("NVIDIA GeForce GTX 1080")
+    assert t4.compute("bf16", "matrix") == t4.compute("fp32", "matrix")
+    assert gtx.compute("fp16", "matrix") == gtx.compute("fp16", "vector") == gtx.compute("fp32", "vector")
+    assert t4.emulated("fp16") is None
+    one = product("", time_s=0.04, bound_s=0.01, precision="bf16", matrix_flops=10**10, flops=10**10)
+    found = matrix.emulated(case(replace(one, bound="compute"), ceilings=t4.ceilings))
+    assert found.title.startswith("Compute in fp16")
+    assert "GradScaler" in found.suggestion.in_code
+    assert found.saves_s == pytest.approx(0.04 - 0.01 * t4.compute("fp32", "matrix").value / t4.compute("fp16", "matrix").value)
+    half = product("", time_s=0.04, precision="fp16", matrix_flops=10**9, flops=10**9)
+    assert matrix.emulated(case(half, ceilings=gtx.ceilings)).title.startswith("Compute in fp32")
+    in_fp32 = replace(half, matrix_flops=10**11)
+    assert matrix.emulated(case(in_fp32, ceilings=gtx.ceilings)) is None, "2.5 TFLOP/s: cuBLAS computed in fp32"
+
+
+def test_int8_that_is_far_slower_than_fp32_has_no_instructions():
+    slow = Ceiling(kind="compute", name="GEMM int8", value=1e12, unit="OP/s", source=SHEET, precision="int8", engine="matrix")
+    one = product("", precision="int8", matrix_flops=10**8, flops=10**8)
+    found = matrix.emulated(case(one, ceilings=(*CEILINGS[2:], slow)))
+    assert (found.title, found.suggestion) == (
+        "Compute in fp32: NVIDIA H100 80GB HBM3 emulates int8", "the network in fp32, without quantization",
+    )  # fmt: skip
+    assert matrix.emulated(case(one, ceilings=(*CEILINGS[2:], replace(slow, value=40e12)))) is None
+
+
+def test_work_in_double_precision():
+    """Compute-bound by the ratio of the roofs, the rest by half of the bytes."""
+    fp64 = replace(CEILINGS[2], name="FMA fp64", precision="fp64", value=60e12 / 64)
+    products = product("", time_s=0.06, bound_s=0.04, precision="fp64", matrix_flops=10**9, bytes=3 * 10**6)
+    relu = row("aten::relu", 0.02, 0.01, precision="fp64", category="element-wise")
+    found = matrix.double(case(replace(products, bound="compute"), relu, ceilings=(*CEILINGS, fp64)))
+    assert found.saves_s == pytest.approx(0.06 - 0.04 / 64 + 0.02 - 0.005)
+    assert "matrix products and element-wise operators in fp64 take 80.0 ms" in found.evidence
+    assert "torch.float32" in found.suggestion
+    assert matrix.double(case(product("", precision="fp32"), ceilings=(*CEILINGS, fp64))) is None
+    assert matrix.double(case(products)) is None, "the fp64 roof is not known"
+
+
+def test_what_tf32_alone_gives_is_said_where_it_is_off():
+    fp32 = product("", time_s=0.06, bound_s=0.05, precision="fp32", matrix_flops=10**9, bytes=3 * 10**6)
+    fp32 = replace(fp32, bound="compute")
+    script = Workload(name="train.py", mode="training", precision="fp32", source="script")
+    found = matrix.lower_precision(case(fp32, workload=script))
+    assert "TF32 is off: torch.set_float32_matmul_precision('high') alone" in found.evidence
+    assert "saves up to 53.3 ms" in found.evidence
+    model = matrix.lower_precision(case(fp32, workload=replace(script, source="model")))
+    assert "--precision tf32 alone" in model.evidence
+    on = matrix.lower_precision(case(replace(fp32, precision="tf32"), workload=script))
+    assert "TF32 is off" not in on.evidence
+    without = (*(one for one in CEILINGS if one.precision != "tf32"),)
+    assert "TF32" not in matrix.lower_precision(case(fp32, workload=script, ceilings=without)).evidence
 
 
 def test_products_in_an_emulated_precision_are_not_called_badly_shaped():
