@@ -272,6 +272,8 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     #: What it saves, in words and as a share.
     saves: str
     share: float
+    #: Whether that is a limit, and not an estimate.
+    is_limit: bool
     evidence: str
     #: What to do, one after another.
     steps: tuple[str, ...]
@@ -382,8 +384,13 @@ def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) ->
 def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
     """The parts of a bar of ``whole_s`` by bound class, in the order of the palette."""
     names = (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
-    parts = timed_parts(((name, times[name], name, bound_style(name).meaning) for name in names), whole_s)
-    return tuple(msgspec.structs.replace(part, letter=bound_style(part.name).letter) for part in parts)
+    # Waiting for the host or for data is idle time, too.
+    idle = "other idle" if {"host", "input"} & times.keys() else "idle"
+    parts = timed_parts(
+        ((idle if name == "idle" else name, times[name], name, bound_style(name).meaning) for name in names),
+        whole_s,
+    )
+    return tuple(msgspec.structs.replace(part, letter=bound_style(part.pattern).letter) for part in parts)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from rooflines.reports.document import (
 from rooflines.reports.words import sentences
 from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Analysis, Finding
+from rooflines.roofline.predict.options import BY_NAME
 from rooflines.roofline.predict.trials import Speedup, Trial, Trials, helped, outcome
 from rooflines.units import counted, interval, percent, significant
 
@@ -33,7 +34,9 @@ _PREDICTED = Column("predicted", "×", "figures", help="throughput as a multiple
 
 def page(analysis: Analysis, predicted: Sequence[Trial] = (), trials: Trials | None = None) -> Page:
     """Return the page of ``rooflines advise``: the recommendations, and what was predicted or tried."""
-    tried = trials_section(trials) if trials is not None else predictions_section(predicted)
+    tried = (
+        trials_section(trials) if trials is not None else predictions_section(predicted, analysis.findings)
+    )
     return Page(
         kind="advice",
         name=f"Advice for {analysis.workload.name}",
@@ -73,6 +76,7 @@ def recommended(
             title=finding.title,
             saves=sentences.saving(finding, whole_s, per),
             share=max(0.0, finding.gain_s / whole_s) if whole_s > 0 else 0.0,
+            is_limit=finding.alone_s is None,
             evidence=finding.evidence,
             steps=_steps(suggested(finding, command)),
         )
@@ -87,22 +91,26 @@ def _steps(suggestion: str) -> tuple[str, ...]:
     return tuple(re.sub(r"^or (else )?", "instead: ", part) for part in parts if part)
 
 
-def predictions_section(predicted: Sequence[Trial]) -> Section:
-    """The changes of the run's options that can be tried, each with its prediction and the reason."""
+def predictions_section(predicted: Sequence[Trial], findings: Sequence[Finding]) -> Section:
+    """The changes of the run's options that can be tried, each with its prediction and the reason: those that
+    ``findings`` suggest first, in their order."""
+    advice = {trial.change.label: _suggesting(trial, findings) for trial in predicted}
     rows = [
         (
+            ", ".join(map(str, advice[trial.change.label])),
             trial.change.label,
             trial.change.kind,
             trial.predicted,
             trial.prediction.reason if trial.prediction else "no prediction",
         )
-        for trial in predicted
+        for trial in sorted(predicted, key=lambda trial: advice[trial.change.label] or [len(findings) + 1])
     ]
     columns = (
+        Column("advice", format="text", help="the recommendations that suggest it"),
         Column("change", format="text", least=18),
         Column("kind", format="text", priority=2),
         _PREDICTED,
-        Column("reason", format="text", least=40, quiet=True),
+        Column("reason", format="text", least=32, quiet=True),
     )
     note = (
         "Predicted throughput as a multiple of this run's; a recommendation that suggests an "
@@ -112,6 +120,19 @@ def predictions_section(predicted: Sequence[Trial]) -> Section:
     caption = "Changes of the options and their predicted gain"
     shown = table("predictions", columns, rows, caption, note=note, show="always") if rows else None
     return section("predictions", "Changes that can be tried", shown)
+
+
+def _suggesting(trial: Trial, findings: Sequence[Finding]) -> list[int]:
+    """The numbers of the findings that suggest a change."""
+    option = BY_NAME.get(trial.change.kind.replace("-", "_"))
+    if option is None:
+        return []
+    return [
+        number
+        for number, finding in enumerate(findings, 1)
+        if (finding.option, finding.value) in trial.change.options.items()
+        or finding.suggestion == option.in_code != ""
+    ]
 
 
 def trials_section(trials: Trials) -> Section:

@@ -222,7 +222,9 @@ def bound_bar(analysis: Analysis) -> Bar | None:
         return None
     parts = bound_parts(times, max(analysis.whole_s, sum(times.values())))
     if analysis.division and analysis.division.of == "host":
-        parts = tuple(replace(part, meaning=_MEANINGS["host"].get(part.name, part.meaning)) for part in parts)
+        parts = tuple(
+            replace(part, meaning=_MEANINGS["host"].get(part.pattern, part.meaning)) for part in parts
+        )
     return bar_of("classes", parts, caption="Time by what bounds it", show="always")
 
 

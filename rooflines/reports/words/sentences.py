@@ -28,6 +28,7 @@ from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.bounds import way_of
 from rooflines.roofline.judge.step.interference import is_delayed, noise_s, shared_machine
+from rooflines.roofline.predict.options import LARGER_BATCH
 from rooflines.units import counted, interval, percent, seconds, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
@@ -371,13 +372,12 @@ def chain_sentence(analysis: Analysis) -> str:
         return ""
     whole = "A step takes" if analysis.basis.per == "step" else "The trace takes"
     taken = [
-        str(number)
+        number
         for number, one in enumerate(analysis.findings, 1)
         if one.about_s is not None and one.later_s is None
     ]
-    changes = (
-        f"{taken[0]} to {taken[-1]}" if taken[-1] == str(len(taken)) and taken[2:] else " and ".join(taken)
-    )
+    in_turn = taken[2:] and taken[-1] - taken[0] == len(taken) - 1
+    changes = f"{taken[0]} to {taken[-1]}" if in_turn else " and ".join(map(str, taken))
     many = f"changes {changes}, one after another," if taken[1:] else f"change {changes}"
     after = ", ".join(map(seconds, chain_s[1:]))
     known = "at best" if analysis.replay is not None and analysis.replay.by_construction else "about"
@@ -424,6 +424,8 @@ def saving(finding: Finding, whole_s: float, per: str) -> str:
     if not finding.most_s:
         return "saving not quantified"
     gain_s, alone_s = finding.gain_s, finding.alone_s
+    if per == "a step" and (finding.option == "batch_size" or finding.suggestion == LARGER_BATCH):
+        per = "for the samples of a step"  # of which there are more then
     if finding.later_s:
         now = f"about {seconds(gain_s)}" if gain_s > _NOTHING * finding.later_s else "nothing"
         later = f"about {seconds(finding.later_s)} {per}"

@@ -81,6 +81,7 @@ _UNTRACED_RULES: tuple[Rule, ...] = (training.page_faults, host.oversubscribed)
 # a step.
 _INPUT_RULES: tuple[Rule, ...] = (host.load_faster,)
 
+REPEAT = "Repeat the run while other programs pause"
 _MORE_STEPS = Finding(
     title="Record more steps",
     evidence="the only step contains start-up, so the time of a step is unknown",
@@ -124,7 +125,7 @@ def _quieter(analysis: Analysis) -> Finding:
     # One thread is left alone only where others leave a processor free.
     fewer = ours and threads > 1 and others is not None and others.busy <= others.threads - 1
     return Finding(
-        title="Repeat the run while other programs pause",
+        title=REPEAT,
         evidence=delayed(analysis)
         + ("; they leave a processor free for a step on 1 thread" if fewer else ""),
         suggestion=str(again) if ours else "the same loop when the machine is idle",

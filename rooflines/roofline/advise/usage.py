@@ -14,6 +14,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.case import device_kind
+from rooflines.roofline.advise.findings import REPEAT
 from rooflines.roofline.advise.host import GRAPHS_UNRECORDED
 from rooflines.roofline.advise.plan import in_order
 from rooflines.roofline.advise.verdict import shares
@@ -51,6 +52,8 @@ _SHOW_ERRORS = ("nvidia-smi -q -d ECC,PAGE_RETIREMENT,ROW_REMAPPER", "amd-smi me
 
 
 _ECC = "Take this GPU out of use and check it"
+# What says that the results, or all times, are in doubt.
+_DOUBTS = (_ECC, GRAPHS_UNRECORDED, REPEAT)
 
 
 def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:
@@ -65,7 +68,7 @@ def ranked(findings: tuple[Finding, ...], step_s: float = math.inf) -> tuple[Fin
     last."""
     left_s = step_s
     found = list[Finding]()
-    for one in sorted(in_order(findings), key=lambda finding: finding.title not in (_ECC, GRAPHS_UNRECORDED)):
+    for one in sorted(in_order(findings), key=lambda finding: finding.title not in _DOUBTS):
         saves_s = min(one.most_s, left_s)
         about_s = None if one.about_s is None else min(one.about_s, saves_s)
         found.append(replace(one, saves_s=saves_s or None, about_s=about_s))

@@ -114,7 +114,12 @@ _MOST_ASSUMPTIONS = 2
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
     steps = analysis.steps
-    speed = _range if is_delayed(analysis) and steps is not None and steps.count > 1 else _speed
+    unit = analysis.workload.unit
+    shared = analysis.other_programs is not None
+    pace = ""
+    if steps is not None:
+        ranges = is_delayed(analysis) and steps.count > 1
+        pace = _range(steps, unit) if ranges else _speed(steps, unit, shared=shared)
     several = (
         "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
         "that of one device."
@@ -122,7 +127,7 @@ def verdict(analysis: Analysis) -> str:
     sentences = [
         _not_recorded(analysis),
         several * (analysis.basis.devices > 1),
-        _generated(analysis) or (speed(steps, analysis.workload.unit) if steps else ""),
+        _generated(analysis) or pace,
         paging(analysis),
         _served(analysis),
     ]
@@ -327,14 +332,18 @@ def efficiency_of(operators: Iterable[Row]) -> float | None:
     return sum(min(row.lower_bound_s or 0.0, row.time_s) for row in bounded) / time_s if time_s > 0 else None
 
 
-def _speed(steps: Steps, unit: str) -> str:
+def _speed(steps: Steps, unit: str, *, shared: bool) -> str:
+    """The pace of the steps; a limit on a ``shared`` machine, where others slow down all steps."""
     if steps.ci95_s is None:
         error = "one step" if steps.count == 1 else f"{steps.count} steps timed together"
     else:
         error = plus_minus(steps.median_s, *steps.ci95_s, seconds)
+    pace = f"{'at most ' if shared else ''}{seconds(steps.median_s)} a step"
     if steps.samples_per_s is None or steps.count == 1:
-        return f"{seconds(steps.median_s)} a step ({error})."
-    return f"{significant(steps.samples_per_s)} {unit}/s ({seconds(steps.median_s)} a step, {error})."
+        return sentence(f"{pace} ({error})")
+    return sentence(
+        f"{'at least ' if shared else ''}{significant(steps.samples_per_s)} {unit}/s ({pace}, {error})"
+    )
 
 
 def _range(steps: Steps, unit: str) -> str:
@@ -560,7 +569,7 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
     time_s = times[category]
     efficiency = category_efficiency(analysis, category, times[category])
     reach = ""
-    if efficiency is not None and is_delayed(analysis):
+    if efficiency is not None and analysis.other_programs is not None:
         reach = f", at least {significant(100 * efficiency, 2)} % efficiency"
     elif efficiency is not None:
         reach = f", at {percent(efficiency)} efficiency"

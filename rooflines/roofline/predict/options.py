@@ -23,6 +23,7 @@ from rooflines.units import counted
 
 # Memory that the C library returns to the system only when 8 GB of it are free.
 _KEPT = {"MALLOC_TRIM_THRESHOLD_": "8000000000", "MALLOC_MMAP_THRESHOLD_": "8000000000"}
+LARGER_BATCH = "a larger batch"
 _ALLOCATORS = ("jemalloc", "tcmalloc", "tcmalloc_minimal")
 # The label of each change and the value that it gives to the option; several options, or variables, as a
 # dict.
@@ -235,7 +236,7 @@ OPTIONS = (
             [(f"batch {2 * now}", 2 * now)] if (now := run.analysis.workload.batch_size) is not None else []
         ),
         gains.larger_batch,
-        in_code="a larger batch",
+        in_code=LARGER_BATCH,
     ),
     RunOption(
         "optimizer",
