@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rooflines.installed import load_all
@@ -27,10 +27,10 @@ from rooflines.roofline.advise import (
 )
 from rooflines.roofline.advise.case import Advice, Case, Rule, Setting
 from rooflines.roofline.advise.plan import Planned, in_order, planned
-from rooflines.roofline.analysis import Analysis, Finding
+from rooflines.roofline.analysis import Analysis, Finding, Key
 from rooflines.roofline.judge.step.interference import delayed, is_delayed
-from rooflines.roofline.predict.change import Change
-from rooflines.roofline.predict.options import predict
+from rooflines.roofline.predict.change import Change, PredictedStep
+from rooflines.roofline.predict.options import gain_of
 from rooflines.roofline.replay.replays import Replays
 
 # What is below this share of a step is not worth a sentence.
@@ -134,21 +134,24 @@ def _quieter(analysis: Analysis) -> Finding:
 
 
 def _found(case: Case, rules: tuple[Rule, ...], least_s: float) -> Iterator[tuple[Finding, Advice]]:
-    promised: dict[Setting | str, float] = defaultdict(float)  # an option gives what is predicted for it once
+    # An option gives what is predicted for it once.
+    promised: dict[Setting | str, dict[Key, float]] = defaultdict(lambda: defaultdict(float))
+    left_s = case.step_s
     for rule in rules:
         advice = rule(case)
         if advice is None:
             continue
         saves_s = 0.0
         if advice.saves_s is not None:
-            left_s = _predicted_s(advice.suggestion, case) - promised[advice.suggestion]
-            saves_s = min(
-                advice.saves_s, sum(advice.of.values()), left_s, case.step_s - sum(promised.values())
-            )
+            of_s = sum(advice.of.values())
+            predicted_s = _predicted_s(advice, case, promised[advice.suggestion])
+            saves_s = min(advice.saves_s, of_s, predicted_s, left_s)
             if saves_s <= 0 or saves_s < least_s:
                 continue
+            left_s -= saves_s
+            for key, time_s in advice.of.items():
+                promised[advice.suggestion][key] += saves_s * time_s / of_s
         case.take(advice)
-        promised[advice.suggestion] += saves_s
         finding = Finding(
             title=advice.title,
             saves_s=saves_s or None,
@@ -167,11 +170,16 @@ def _option(suggestion: Setting | str) -> dict[str, Any]:
     return {"option": suggestion.option, "value": suggestion.value}
 
 
-def _predicted_s(suggestion: Setting | str, case: Case) -> float:
-    """What an option is predicted to save, as in the table of ``rooflines advise``; infinite where there is
-    no prediction."""
-    if not isinstance(suggestion, Setting):
+def _predicted_s(advice: Advice, case: Case, promised: Mapping[Key, float]) -> float:
+    """What an option is predicted to save of the rows and causes that ``advice`` is about, without what other
+    advice has ``promised`` of it, as in the table of ``rooflines advise``; infinite without a prediction."""
+    option = advice.suggestion
+    if not isinstance(option, Setting):
         return math.inf
-    change = Change(kind=suggestion.option, label="", options={suggestion.option: suggestion.value})
-    found = predict(change, case.analysis)
-    return case.step_s * (1 - 1 / found.speedup) if found is not None else math.inf
+    change = Change(kind=option.option, label="", options={option.option: option.value})
+    gain = gain_of(change, PredictedStep(case.analysis))
+    if gain is None:
+        return math.inf
+    if gain.of:
+        return sum(gain.of.get(key, 0.0) - promised.get(key, 0.0) for key in advice.of)
+    return case.step_s * (1 - 1 / gain.speedup) - sum(promised.values())
