@@ -1,20 +1,27 @@
 """What another program changes in a report: the same workloads with and without one that takes a core for random half seconds.
 
-Runs every workload in turn without and with the disturbance, ``--runs`` times each, by the command that a user types. Of every run it
-keeps the verdict, the first recommendation, the sum of the bars over the timed step, and the distance: the share of the step that lies
-in other rows than in the median of the quiet runs (half the sum of the absolute differences of the shares of all rows and of idle
-time). Writes ``results/disturbed.json`` and ``.md`` with the machine's facts. Fails if bars do not add up to the timed step, or if a
-run lacks FLOPs, bounds, classes or a recommendation, or if a
-disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
-otherwise from run to run. ``--only`` keeps what the file has of other workloads.
+Runs every workload in turn without and with the disturbance, by the command that a user types: ``--runs`` times with it, and the first
+``--quiet`` times without. Of every run it keeps the verdict, the first recommendation, the sum of the bars over the timed step, and
+the distance: the share of the step that lies in other rows than in the median of the quiet runs (half the sum of the absolute
+differences of the shares of all rows and of idle time). Writes ``results/disturbed.json`` and ``.md`` with the machine's facts. Fails if
 
-    python benchmarks/disturbed.py [--runs 10] [--only resnet50 ...]
+- bars do not add up to the timed step,
+- a run lacks FLOPs, bounds, classes or a recommendation, or a disturbed one the certainty of its recommendations,
+- a disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
+  otherwise from run to run, or
+- a disturbed run contradicts the quiet ones: its range of the step lies below all of theirs, or above them without being called a
+  limit, its efficiency ("at least") is above theirs, or it names a bound that none of them names.
+
+``--only`` keeps what the file has of other workloads.
+
+    python benchmarks/disturbed.py [--runs 8] [--quiet 3] [--only resnet50 ...]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -108,7 +115,10 @@ def summary(analysis: dict[str, Any], disturbed: bool, reference: Counter[str]) 
     return {
         "disturbed": disturbed,
         "judged": others.get("judged", True),
-        "lacks": [what for what, is_there in known_parts(analysis).items() if not is_there],
+        "lacks": [what for what, is_there in known_parts(analysis, disturbed).items() if not is_there],
+        "range_s": range_of(analysis),
+        "is_limit": "at most" in analysis["verdict"] or not others.get("judged", True),
+        "efficiency": efficiency_of(analysis["verdict"]),
         "pages": "new pages of memory" in analysis["verdict"],
         "verdict": analysis["verdict"],
         "first": findings[0].get("title", "none").partition(" at ")[0],
@@ -121,26 +131,60 @@ def summary(analysis: dict[str, Any], disturbed: bool, reference: Counter[str]) 
     }
 
 
-def known_parts(analysis: dict[str, Any]) -> dict[str, bool]:
-    """Whether what does not depend on other programs is there, and a recommendation with its certainty."""
+def range_of(analysis: dict[str, Any]) -> list[float]:
+    """The least and the longest step that the verdict states: its interval, or its percentiles where none is given."""
+    steps = analysis["steps"]
+    judged = (analysis.get("other_programs") or {}).get("judged", True)
+    return steps["ci95_s"] if judged and steps.get("ci95_s") else [steps["p10_s"], steps["p90_s"]]
+
+
+def efficiency_of(verdict: str) -> float | None:
+    """The efficiency in a verdict."""
+    found = re.search(r"(\d+(?:\.\d+)?) % efficiency", verdict)
+    return float(found[1]) / 100 if found else None
+
+
+def contradicts(run: dict[str, Any], quiet: list[dict[str, Any]]) -> list[str]:
+    """What a disturbed run states that no quiet one agrees with."""
+    low, high = run["range_s"]
+    found = []
+    if high < min(one["range_s"][0] for one in quiet):
+        found.append("a shorter step")
+    if low > max(one["range_s"][1] for one in quiet) and not run["is_limit"]:
+        found.append("a longer step that is not called a limit")
+    known = [one["efficiency"] for one in quiet if one["efficiency"] is not None]
+    if run["efficiency"] is not None and known and run["efficiency"] > max(known) + 0.01:
+        found.append("a higher efficiency")
+    bounds = {bound_of(one["verdict"]) for one in quiet}
+    if bound_of(run["verdict"]) not in (*bounds, "Bound uncertain"):
+        found.append("another bound")
+    return found
+
+
+def known_parts(analysis: dict[str, Any], disturbed: bool) -> dict[str, bool]:
+    """Whether what does not depend on other programs is there, and a recommendation with its certainty: that the machine is shared."""
     classes = analysis["bound_breakdown"]
+    others = analysis.get("other_programs")
     return {
         "FLOPs": analysis["totals"].get("flops", 0) > 0,
         "bounds": any(row.get("lower_bound_s") for row in analysis["operators"]),
         "classes": classes.get("unknown", 0.0) < 0.5 * sum(classes.values()),
         "recommendation": bool(analysis.get("findings")),
+        "certainty": not disturbed or others is None or "Shared machine" in analysis["verdict"],
     }
 
 
-def measure(name: str, runs: int, folder: Path) -> list[dict[str, Any]]:
+def measure(name: str, runs: int, quiet_runs: int, folder: Path) -> list[dict[str, Any]]:
     found = []
     for number in range(runs):
-        for disturbed in (False, True):
+        for disturbed in (False, True) if number < quiet_runs else (True,):
             found.append((disturbed, profile(WORKLOADS[name], folder, f"{name[:3]}{number}{disturbed}", disturbed)))
             print(name, number, "disturbed" if disturbed else "quiet", found[-1][1]["verdict"][:160], file=sys.stderr, flush=True)
     quiet = [shares(analysis) for disturbed, analysis in found if not disturbed]
     reference = Counter({key: statistics.median(one[key] for one in quiet) for key in {key for one in quiet for key in one}})
-    return [summary(analysis, disturbed, reference) for disturbed, analysis in found]
+    summaries = [summary(analysis, disturbed, reference) for disturbed, analysis in found]
+    quiet_ones = [one for one in summaries if not one["disturbed"]]
+    return [{**one, "contradicts": contradicts(one, quiet_ones) if one["disturbed"] else []} for one in summaries]
 
 
 def bound_of(verdict: str) -> str:
@@ -185,7 +229,8 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("--quiet", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     asked = parser.parse_args()
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": {}}
@@ -195,7 +240,7 @@ def main() -> int:
         (folder / "step.py").write_text(STEP)
         (folder / "train.py").write_text(TRAINING)
         for name in asked.only:
-            results[name] = measure(name, asked.runs, folder)
+            results[name] = measure(name, asked.runs, asked.quiet, folder)
             facts = {
                 "cpu_threads": psutil.cpu_count(),
                 "memory_bytes": psutil.virtual_memory().total,
@@ -209,11 +254,15 @@ def main() -> int:
     away = [run for run in every if run["disturbed"] and run["judged"] and run["distance"] > LIMIT]
     unsaid = [run for run in away if not run["pages"]]
     lacking = [run for run in every if run.get("lacks")]
+    contradicting = [run for run in every if run.get("contradicts")]
     print(
         f"{len(every)} runs, {len(uneven)} whose bars do not add up to the step, {len(away)} judged ones further than {LIMIT:.0%} away,"
-        f" {len(unsaid)} of them without a word on new pages, {len(lacking)} that lack something"
+        f" {len(unsaid)} of them without a word on new pages, {len(lacking)} that lack something, {len(contradicting)} that contradict"
+        " the quiet ones"
     )
-    return bool(uneven or unsaid or lacking)
+    for run in (*lacking, *contradicting):
+        print(f"{', '.join((*run['lacks'], *run['contradicts']))}: {run['verdict']}")
+    return bool(uneven or unsaid or lacking or contradicting)
 
 
 if __name__ == "__main__":
