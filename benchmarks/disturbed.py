@@ -3,7 +3,9 @@
 Runs every workload in turn without and with the disturbance, by the command that a user types: ``--runs`` times with it, and the first
 ``--quiet`` times without. Of every run it keeps the verdict, the first recommendation, the sum of the bars over the timed step, and
 the distance: the share of the step that lies in other rows than in the median of the quiet runs (half the sum of the absolute
-differences of the shares of all rows and of idle time). Writes ``results/disturbed.json`` and ``.md`` with the machine's facts. Fails if
+differences of the shares of all rows and of idle time). Writes ``results/disturbed.json`` and ``.md`` with the facts of the machine.
+
+Fails if
 
 - bars do not add up to the timed step,
 - a run lacks FLOPs, bounds, classes or a recommendation, or a disturbed one the certainty of its recommendations,
