@@ -58,10 +58,9 @@ from rooflines.roofline.advise.verdict import rates_sentence, unknown_share
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.judge.step.input_pipeline import input_fraction
-from rooflines.roofline.judge.step.interference import is_delayed
 from rooflines.roofline.predict.options import FACTS
 from rooflines.roofline.predict.trials import Trials
-from rooflines.units import counted, percent, seconds, sentence, si
+from rooflines.units import counted, percent, seconds, sentence, si, significant
 
 _QUALITY = "Measurement quality"
 _METHOD = (
@@ -190,9 +189,11 @@ def _utilization(analysis: Analysis) -> Iterator[str]:
     if least_s:
         most = max(least_s, key=lambda precision: least_s[precision])
         tensor = device_kind(analysis) == "cuda" and most not in ("fp32", "fp64")
-        least = "at least " if unknown_share(analysis) or is_delayed(analysis) else ""
-        share = percent(sum(least_s.values()) / whole_s)
-        yield f"{'tensor cores' if tensor else 'arithmetic'} at {least}{share} of the {most} peak"
+        reached = sum(least_s.values()) / whole_s
+        share = percent(reached)
+        if unknown_share(analysis) or analysis.other_programs is not None:
+            share = f"{significant(100 * reached, 2)} % or more"
+        yield f"{'tensor cores' if tensor else 'arithmetic'} at {share} of the {most} peak"
 
 
 def _basis(analysis: Analysis) -> str:
