@@ -12,7 +12,8 @@ Fails if
 - a disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
   otherwise from run to run, or
 - a disturbed run contradicts the quiet ones: its range of the step lies below all of theirs, or above them without being called a
-  limit, its efficiency ("at least") is above theirs, or it names a bound that none of them names.
+  limit, its efficiency ("at least") is above theirs, or it names a bound that none of them names, or
+- ``rooflines check`` of a disturbed run against the last quiet one, which ran the same code, exits with another code than 0.
 
 ``--only`` keeps what the file has of other workloads.
 
@@ -92,7 +93,9 @@ def profile(arguments: tuple[str, ...], folder: Path, name: str, disturbed: bool
             burner.kill()
             burner.wait()
     found: dict[str, Any] = json.loads((folder / name / "analysis.json").read_text())
-    return found
+    baseline = [sys.executable, "-m", "rooflines", "check", "--baseline", "baseline", *([] if disturbed else ["--update"]), name]
+    checked = subprocess.run(baseline, cwd=folder, check=False, capture_output=True, text=True)
+    return {**found, "check": {"exit": checked.returncode, "said": checked.stderr.strip().splitlines()[-1:]}}
 
 
 def shares(analysis: dict[str, Any]) -> Counter[str]:
@@ -118,6 +121,7 @@ def summary(analysis: dict[str, Any], disturbed: bool, reference: Counter[str]) 
         "disturbed": disturbed,
         "judged": others.get("judged", True),
         "lacks": [what for what, is_there in known_parts(analysis, disturbed).items() if not is_there],
+        "check": analysis["check"],
         "range_s": range_of(analysis),
         "is_limit": "at most" in analysis["verdict"] or not others.get("judged", True),
         "efficiency": efficiency_of(analysis["verdict"]),
@@ -257,14 +261,17 @@ def main() -> int:
     unsaid = [run for run in away if not run["pages"]]
     lacking = [run for run in every if run.get("lacks")]
     contradicting = [run for run in every if run.get("contradicts")]
+    checked = [run["check"] for run in every if run["disturbed"] and "check" in run]
+    failing = [one for one in checked if one["exit"]]
     print(
         f"{len(every)} runs, {len(uneven)} whose bars do not add up to the step, {len(away)} judged ones further than {LIMIT:.0%} away,"
         f" {len(unsaid)} of them without a word on new pages, {len(lacking)} that lack something, {len(contradicting)} that contradict"
-        " the quiet ones"
+        f" the quiet ones; {len(checked)} checks of identical code, {len(failing)} with another exit code than 0"
     )
     for run in (*lacking, *contradicting):
         print(f"{', '.join((*run['lacks'], *run['contradicts']))}: {run['verdict']}")
-    return bool(uneven or unsaid or lacking or contradicting)
+    print(*failing, sep="\n")
+    return bool(uneven or unsaid or lacking or contradicting or failing)
 
 
 if __name__ == "__main__":
