@@ -170,6 +170,8 @@ def test_a_forked_child_is_not_traced(program):
         ("<frozen importlib._bootstrap>", False),
         ("/usr/lib/python3/dist-packages/timm/layers.py", False),
         ("/tmp/torchinductor_me/ab/cabcd.py", False),
+        (str(Path(sys.executable).with_name("torchrun")), False),
+        ("/home/me/.local/bin/rooflines", False),
         ("/home/me/site-packages-of-mine/net.py", True),
         (__file__, True),
     ],

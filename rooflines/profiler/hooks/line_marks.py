@@ -24,19 +24,20 @@ from rooflines.profiler.records import ProgramLine
 
 _PACKAGES = ("site-packages", "dist-packages")
 _OURS = Path(__file__).parents[2]
-_PYTHON = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
+_PYTHON = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "scripts"))
 # A step that runs more lines than this is one of Python: what they mark would fill the trace.
 _MOST_MARKS = 100_000
 
 
 @functools.cache
 def is_of_program(file: str) -> bool:
-    """Whether ``file`` is source code of the program: no package, module of Python, code from a string, or
-    code that inductor made."""
+    """Whether ``file`` is source code of the program: no package, command of one, module of Python, code from
+    a string, or code that inductor made."""
     path, cache = Path(file), os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     others = (_OURS, *_PYTHON, *([Path(cache)] if cache else []))
     return not (
         file.startswith("<")
+        or path.name == _OURS.name  # the command, where a link to it is run
         or any(part in _PACKAGES or part.startswith("torchinductor_") for part in path.parts)
         or any(folder in path.parents for folder in others)
     )
