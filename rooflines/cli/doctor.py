@@ -15,5 +15,4 @@ def doctor(format: Annotated[str | None, format_option("table")] = None, output:
     from rooflines.profiler.machine.doctor import examine
     from rooflines.reports.page.doctor import page
 
-    place = destination(format, output, {})
-    place.show(lambda: page(examine()), "doctor", {})
+    destination(format, output, {}).show(lambda: page(examine()), "doctor", {})

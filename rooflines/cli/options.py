@@ -135,9 +135,9 @@ def check_directory_name(output: Path | None) -> Path | None:
     """``--output`` of a command that fills a directory. Raises UsageError for the name of a report."""
     for name, (_, file, *_) in FORMATS.items():
         if output is not None and output.suffix.lower() == Path(file).suffix and not output.is_dir():
-            hint = f"Give a directory, with --formats {name} for {Path(file).name}."
             raise UsageError(
-                f"--output {str(output)!r} is the name of a file; this command fills a directory.", hint=hint
+                f"--output {str(output)!r} is the name of a file; this command fills a directory.",
+                hint=f"Give a directory, with --formats {name} for {Path(file).name}.",
             )
     return output
 

@@ -110,14 +110,13 @@ def gpu_rates(name: str, compute_capability: tuple[int, int]) -> tuple[PerCycle,
         accumulate: Literal["fp64", "fp32", "int32"] = (
             "int32" if precision == "int8" else "fp64" if precision == "fp64" else "fp32"
         )
-        scale = 1.0 if precision == "fp64" else chip.tensor_clock
         found.append(
             PerCycle(
                 precision=precision,
                 engine="matrix",
                 accumulate=accumulate,
                 operations=operations,
-                clock_scale=scale,
+                clock_scale=1.0 if precision == "fp64" else chip.tensor_clock,
             )
         )
     return tuple(found)
@@ -263,12 +262,11 @@ def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCyc
     }
     found = [_core_rate("fp64", fp32 / 2, with_isa), _core_rate("fp32", fp32, with_isa)]
     for precision, rates in extensions.items():
-        known = [
+        found += [
             _core_rate(precision, rates[name], name, not name.startswith("amx"))
             for name in rates
             if name in isa
-        ]
-        found += known[:1]
+        ][:1]
     return tuple(found)
 
 
@@ -306,8 +304,7 @@ def derive_apple(
     rates = [_core_rate("fp32", _APPLE_PER_CORE), _core_rate("fp16", _APPLE_PER_CORE)]
     found = [_rate(rate, f"{gpu_cores} GPU cores", gpu_cores, clock_hz, "", clock) for rate in rates]
     if bytes_per_s:
-        source = Source(kind="derived", detail="unified memory")
-        found.append(memory_roof("DRAM", bytes_per_s, source))
+        found.append(memory_roof("DRAM", bytes_per_s, Source(kind="derived", detail="unified memory")))
     return Ceilings(device=name, kind="mps", ceilings=tuple(found))
 
 

@@ -112,7 +112,6 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 @functools.cache
 def cpu() -> Cpu:
     """The CPU of this machine."""
-    caches = _caches_of_macos() if platform.system() == "Darwin" else caches_of_sysfs(_CPUS, usable_cpus())
     return Cpu(
         name=cpu_name(),
         machine=platform.machine(),
@@ -120,7 +119,7 @@ def cpu() -> Cpu:
         physical_cores=physical_cores(),
         logical_cores=os.cpu_count(),
         isa=isa(),
-        caches=caches,
+        caches=_caches_of_macos() if platform.system() == "Darwin" else caches_of_sysfs(_CPUS, usable_cpus()),
     )
 
 

@@ -94,14 +94,13 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         marks: dict[laws.Key, list[str]] = {}
         for broken in broken_laws(best, self.threads):
             marks.setdefault(broken.suspect, []).append(broken.law)
-        ceilings = tuple(
-            one.noted(f", {CONTRADICTS}: {' and '.join(marks[one.key])}") if one.key in marks else one
-            for one in best
-        )
         return Ceilings(
             device=self.device,
             kind=self.kind,
-            ceilings=ceilings,
+            ceilings=tuple(
+                one.noted(f", {CONTRADICTS}: {' and '.join(marks[one.key])}") if one.key in marks else one
+                for one in best
+            ),
             fingerprint=self.fingerprint,
             measured_at=sessions[-1].measured_at,
             measurements=len(sessions),

@@ -84,10 +84,9 @@ def _threads(ceilings: Sequence[Ceiling], cores: int | None) -> Iterator[Broken]
             continue
         threads = together.threads
         yield from _at_least(one, 1 / threads, together, _CLOCKS, f"1/{threads} of ")
-        own = one.kind == "compute" or (
+        if one.kind == "compute" or (
             one.capacity_bytes is not None and together.capacity_bytes == threads * one.capacity_bytes
-        )
-        if own:
+        ):
             count = min(threads, cores or threads)
             yield from _at_least(together, count, one, 1 - _TOGETHER if count > 1 else _CLOCKS, f"{count} x ")
         else:

@@ -87,11 +87,10 @@ def apple_variant(name: str, gpu_cores: int | None) -> Ceilings:
         (match.sheet for match in same),
         key=lambda sheet: (sheet.units.count < gpu_cores, abs(sheet.units.count - gpu_cores)),
     )
-    clock = next(iter(sheet.clocks.values()))
     return derive.derive_apple(
         name,
         gpu_cores,
-        clock.mhz * 1e6,
+        next(iter(sheet.clocks.values())).mhz * 1e6,
         bytes_per_s=sheet.memory.bytes_per_second,
         clock=f"the clock of {sheet.name}",
     )

@@ -104,9 +104,8 @@ def _fma(plan: Plan, team: Team, precision: _Vector, kernel: Variant, variant: s
     width = "scalar" if kernel == "scalar" else f"{vectors.vector_bytes() * 8}-bit"
     what = "recurrences of a multiplication and an addition" if kernel == "no FMA" else "FMA recurrences"
     detail = f"{fma.ACCUMULATORS} independent {width} {what} (Numba), {counted(team.size, 'thread')}"
-    work = fma.flops(dtype, 1000, kernel) * team.size
     plan.figure(
-        Way(detail, ready(run, work), private=True),
+        Way(detail, ready(run, fma.flops(dtype, 1000, kernel) * team.size), private=True),
         kind="compute",
         precision=precision,
         engine="vector",
@@ -284,8 +283,7 @@ def _check_caches(plan: Plan, team: Team) -> None:
     caches = [(cache.level, cache.capacity_bytes(team.size)) for cache in detect.cpu().caches]
     if not caches:
         return
-    points = ladder.curve(team, 2 * caches[-1][1])
-    for reach in ladder.reaches(points, caches):
+    for reach in ladder.reaches(ladder.curve(team, 2 * caches[-1][1]), caches):
         if reach.contradicts and reach.reach_bytes is not None:
             ends = binary_bytes(reach.reach_bytes)
             stated = binary_bytes(reach.stated_bytes)

@@ -261,13 +261,10 @@ def derived_fp32(plan: Plan, gpu: detect.Gpu) -> None:
     if chip is None or gpu.sm_clock_hz is None or re.search(r"\bH20\b", gpu.name):
         return
     rate, (major, minor) = chip.vector["fp32"], gpu.compute_capability
-    detail = (
+    plan.derive(
         f"{gpu.multiprocessors} multiprocessors x {rate:g} FLOP per cycle (compute capability "
         f"{major}.{minor}) x"
-        f" {si(gpu.sm_clock_hz, 'Hz', 4)}, the driver's highest clock"
-    )
-    plan.derive(
-        detail,
+        f" {si(gpu.sm_clock_hz, 'Hz', 4)}, the driver's highest clock",
         kind="compute",
         name="FMA fp32",
         value=gpu.multiprocessors * rate * gpu.sm_clock_hz,
@@ -296,9 +293,8 @@ def _traced_launch(plan: Plan, device: torch.device) -> None:
     The roof bounds durations of a trace, from a kernel's start to its end. Those leave the gap between two
     kernels out, which the time from start to start in a graph has. The shorter of the two is the roof.
     """
-    detail = f"shortest kernel in a trace of aten::add_ and aten::zero_ on one element, {_TRACED} times each"
     plan.measure_apart(
-        detail,
+        f"shortest kernel in a trace of aten::add_ and aten::zero_ on one element, {_TRACED} times each",
         lambda: dispatch.shortest_kernel_s(dispatch.traced_launches(device, _TRACED)),
         _TRACES,
         name="kernel launch",
@@ -423,9 +419,8 @@ def _stream(device: torch.device, access: Access, pattern: Pattern, blocks: int,
 
     vectors = size // 16
     first, second, target = transfer.operands(size, device)
-    sums = torch.empty(cuda_stream.sums_of(blocks * pattern.threads), device=device)
     arguments: tuple[Any, ...] = {
-        "read": (first, sums, vectors),
+        "read": (first, torch.empty(cuda_stream.sums_of(blocks * pattern.threads), device=device), vectors),
         "write": (target, np.float32(1), vectors),
         "copy": (first, target, vectors),
         "triad": (first, second, target, np.float32(3), vectors),

@@ -216,13 +216,12 @@ def host_links(plan: Plan, device: torch.device, *, pageable: bool) -> None:
         for name, source, target in (("H2D", host, here), ("D2H", here, host)):
             kind = "pinned" if pinned else "pageable"
             detail = f"Tensor.copy_ of {binary_bytes(size)}, {kind} host memory"
-            variant = "pageable" if device.type == "cuda" and not pinned else ""
             plan.figure(
                 _crossing(detail, device, source, target),
                 kind="link",
                 name=name,
                 level="host",
-                variant=variant,
+                variant="pageable" if device.type == "cuda" and not pinned else "",
             )
 
 

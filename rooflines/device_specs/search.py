@@ -16,12 +16,10 @@ _VARIANTS = frozenset({"ti", "super", "laptop"})
 
 def every() -> tuple[Match, ...]:
     """Every sheet of the package and of the user, by vendor and name, numbers in order."""
-    found = [Match(sheet=sheet, user=True) for sheet in user_sheets()] + [
-        Match(sheet=sheet) for sheet in catalog.sheets()
-    ]
     return tuple(
         sorted(
-            found,
+            [Match(sheet=sheet, user=True) for sheet in user_sheets()]
+            + [Match(sheet=sheet) for sheet in catalog.sheets()],
             key=lambda match: (match.sheet.vendor.casefold(), _natural(match.sheet.name), not match.user),
         )
     )

@@ -90,14 +90,16 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
         without running it: by phase, with what sets it, the rate, and the largest batch that fits."""
         named(model)
         named(device)
-        sizes = ["--batch-size", str(batch_size), "--precision", precision]
         return run(
             "predict",
             "--model",
             model,
             "--device",
             device,
-            *sizes,
+            "--batch-size",
+            str(batch_size),
+            "--precision",
+            precision,
             "--format",
             "json",
             "--at",

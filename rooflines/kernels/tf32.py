@@ -46,8 +46,7 @@ def tf32(allowed: bool) -> Iterator[None]:
     """Inside, TF32 is allowed or not, for all three, and every older switch can be read; afterwards
     everything is as it was."""
     before = _settings()
-    precision = "tf32" if allowed else "ieee"
-    stored = dict.fromkeys(before.stored, precision)
+    stored = dict.fromkeys(before.stored, "tf32" if allowed else "ieee")
     if _ALL in stored:
         stored[_ALL] = (
             "none"  # cudnn.flags(allow_tf32=False) leaves convolutions to it, and raises where it says TF32

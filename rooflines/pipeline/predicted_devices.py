@@ -61,9 +61,8 @@ def _device(name: str, progress: Progress) -> DeviceFacts:
         return _with_roofs(load_file(Path(name)), source="file")
     match = search.only(name)
     sheet, capacity = match.sheet, match.sheet.memory.capacity_gb
-    ceilings = catalog.look_up(name) if match.mig is not None else catalog.ceilings_of(sheet, user=match.user)
     return _with_roofs(
-        ceilings,
+        catalog.look_up(name) if match.mig is not None else catalog.ceilings_of(sheet, user=match.user),
         peer_link=catalog.peer_link(sheet),
         memory_bytes=round(capacity * 2**30) if capacity is not None else None,
         power_w=sheet.power.tdp_w if sheet.power is not None else None,

@@ -208,8 +208,7 @@ def _one(source: Run | Path | str, options: AnalyzeOptions) -> Analyzed:
     elif trace is not None:
         roofs, why_not = sheet_of(environment)
         if why_not:
-            facts = replace(run.facts, notes=(*run.facts.notes, why_not))
-            run = replace(run, facts=facts)
+            run = replace(run, facts=replace(run.facts, notes=(*run.facts.notes, why_not)))
     code = options.get("inductor_cache")
     judged = _analyze(run, roofs, trace, captures=captures, reading=reading, inductor_cache=code)
     return Analyzed(run, judged.analysis, judged)

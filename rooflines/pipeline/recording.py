@@ -175,10 +175,9 @@ def _checked(
     directory = Path(options.output) if options.output is not None else default_directory(name, kind)
     directory = directory_of_rank(directory) if as_rank else directory
     check_directory(directory)
-    given = given_ceilings(
+    return directory, given_ceilings(
         options.ceilings, None if as_rank and options.device == "auto" else str(options.device)
     )
-    return directory, given
 
 
 def _settings(options: ProfileOptions, model: object = None) -> Settings:

@@ -16,7 +16,7 @@ import msgspec
 from rooflines.device_specs.records import DISTURBED
 from rooflines.errors import UsageError
 from rooflines.reports.charts.palette import BOUNDS, bound_style
-from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed, given
+from rooflines.reports.words.text import count_text, decimals_of, efficiency_text, fixed, given, joined
 from rooflines.units import quantity, scale, seconds, significant
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     def note_with(self, columns: Iterable[Column]) -> str:
         """What stands below the table if it shows ``columns``."""
-        return " ".join(filter(None, (self.note, *(column.note for column in columns))))
+        return joined(" ", self.note, *(column.note for column in columns))
 
     def on_paper(self) -> tuple[Row, ...]:
         """The rows that print has."""
@@ -366,11 +366,6 @@ def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> li
     return [Paragraph(text, kind, show) for text in texts if text]
 
 
-def bar_of(name: str, parts: Iterable[Part], **more: Any) -> Bar:
-    """A bar of one row."""
-    return Bar(name=name, rows=(BarRow(label="", text="", parts=tuple(parts)),), **more)
-
-
 def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) -> tuple[Part, ...]:
     """The parts of a bar of ``whole_s`` that take time, from the name, the seconds, the pattern and the
     meaning of each."""
@@ -424,7 +419,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def made(self) -> str:
         """When it was made, and by which version."""
-        return " · ".join(filter(None, (self.created[:10], given("rooflines {}", self.rooflines))))
+        return joined(" · ", self.created[:10], given("rooflines {}", self.rooflines))
 
     def of_table(self, name: str) -> Page:
         """The page with the table ``name`` and nothing else, all of its rows; raises UsageError where there
@@ -492,8 +487,7 @@ class Texts(NamedTuple):
     def titles(self) -> list[str]:
         """The labels of the columns with their units."""
         return [
-            " ".join(filter(None, (column.label, unit)))
-            for column, unit in zip(self.columns, self.units, strict=True)
+            joined(" ", column.label, unit) for column, unit in zip(self.columns, self.units, strict=True)
         ]
 
 

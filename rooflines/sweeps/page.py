@@ -33,6 +33,7 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.page.roofline import rate_lines, roofline_warning
 from rooflines.reports.page.statements import Said
+from rooflines.reports.words.text import joined
 from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.sweeps.records import SweepAnalysis, SweepRow
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
@@ -148,7 +149,7 @@ def said(rows: Sequence[SweepRow]) -> Iterator[Said]:
             if (estimate := row.estimates.get(name)) is not None
         ]
         limited_by = row.facts.get("limited_by")
-        told = "; ".join(filter(None, [*values, limited_by and f"limited by {limited_by}", row.reason]))
+        told = joined("; ", *values, limited_by and f"limited by {limited_by}", row.reason)
         yield Said("point", f"{row.point.label}: {told.rstrip('.')}.", (f"/rows/{number}",))
 
 

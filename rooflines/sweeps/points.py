@@ -19,6 +19,7 @@ from rooflines.pipeline.options import ProfileOptions
 from rooflines.profiler.directory import file_stem
 from rooflines.profiler.options import OptionValue, OptionValues, PointOptions
 from rooflines.profiler.training.options import TrainOptions
+from rooflines.reports.words.text import joined
 from rooflines.sweeps.records import Kind, SweepPoint
 
 # What a point runs, and its options.
@@ -164,7 +165,7 @@ def make_points(settings: Iterable[Setting], function: str = "") -> tuple[SweepP
     points = []
     for hashed, (kind, options) in unique.items():
         parts = [label_of(options, names), kind if several_kinds else ""]
-        label = " · ".join(filter(None, parts)) or str(options.get("model") or next(iter(options.values())))
+        label = joined(" · ", *parts) or str(options.get("model") or next(iter(options.values())))
         points.append(
             SweepPoint(id=point_id(label, hashed), label=label, kind=kind, function=function, options=options)
         )
@@ -179,7 +180,7 @@ def varying(settings: Sequence[Mapping[str, OptionValue]]) -> list[str]:
 
 def label_of(options: Mapping[str, OptionValue], names: Iterable[str]) -> str:
     """Return the options ``names`` in words: ``batch 8 · bf16``."""
-    return " · ".join(filter(None, (shown_option(name, options.get(name)) for name in names)))
+    return joined(" · ", *(shown_option(name, options.get(name)) for name in names))
 
 
 _WORDS = {

@@ -279,9 +279,8 @@ def _open(tuning: Tuning, directory: Path, url: str | None) -> Study:
     try:
         with _locked(directory), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            storage = optuna.storages.RDBStorage(url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT_S)
             study: Study = optuna.create_study(
-                storage=storage,
+                storage=optuna.storages.RDBStorage(url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT_S),
                 study_name=tuning.study,
                 load_if_exists=True,
                 directions=["maximize" if goal.more else "minimize" for goal in tuning.goals],
@@ -516,8 +515,7 @@ def tasks_in_turn(
 def _task(point: SweepPoint, number: int, directory: Path) -> Task:
     """The run of ``point`` in pair ``number``."""
     if point.kind == "train":
-        seed = int(point.options.get("seed", 0)) + number
-        point = replace(point, options={**point.options, "seed": seed})
+        point = replace(point, options={**point.options, "seed": int(point.options.get("seed", 0)) + number})
     return Task(point=point, round=_UNTRACED, directory=str(directory))
 
 

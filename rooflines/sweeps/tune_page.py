@@ -37,7 +37,6 @@ def page(tuning: Tuning) -> Page:
     results = tuning.results
     machines = ", ".join(dict.fromkeys(filter(None, (result.facts.get("device_name") for result in results))))
     verdict, *said = sentences(tuning)
-    missing = "the search was interrupted; the report covers the trials that ended."
     return Page(
         kind="tune",
         name=tuning.name,
@@ -46,7 +45,7 @@ def page(tuning: Tuning) -> Page:
         rooflines=__version__,
         verdict=verdict,
         said=tuple(said),
-        status=("interrupted", missing)
+        status=("interrupted", "the search was interrupted; the report covers the trials that ended.")
         if tuning.status == "interrupted"
         else shared_by([result.values.get("others_cores") for result in results], "trials"),
         sections=sections_of(

@@ -63,9 +63,8 @@ class RooflinesTab(base_plugin.TBPlugin):  # type: ignore[misc]
         elif route == "runs":
             sources, kind = self._found().values(), "application/json"
             self._results.fill(sources)
-            runs = [source._asdict() | self._results.figures(source) for source in sources]
             content = {
-                "runs": runs,
+                "runs": [source._asdict() | self._results.figures(source) for source in sources],
                 "cut": self._scan.cut,
                 "searching": self._search.is_alive(),
                 "root": self._scan.root,

@@ -142,14 +142,13 @@ class Scan:
         last = [max(ranks[rank], key=lambda source: source.changed_ns) for rank in sorted(ranks)]
         paths = (folder,) if last[0].kind == "run" else tuple(source.paths[0] for source in last)
         changed_ns, size = max(source.changed_ns for source in last), sum(source.bytes for source in last)
-        recording = any(source.recording for source in last)
         return TabSource(
             f"{self._name(folder)} ({len(ranks)} ranks)",
             "ranks",
             paths,
             changed_ns,
             size,
-            recording,
+            any(source.recording for source in last),
             large=True,
         )
 

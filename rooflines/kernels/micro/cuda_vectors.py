@@ -123,9 +123,8 @@ else:
 
     def _assembly(builder: Any, instruction: str, address: Any, constraint: str) -> list[Any]:
         """The four floats that ``instruction`` loads, which the compiler must not drop, join or move."""
-        four = ir.LiteralStructType([_FLOAT] * LANES)
         code = ir.InlineAsm(
-            ir.FunctionType(four, [address.type]),
+            ir.FunctionType(ir.LiteralStructType([_FLOAT] * LANES), [address.type]),
             f"{instruction} {{$0, $1, $2, $3}}, [$4];",
             f"=f,=f,=f,=f,{constraint}",
             side_effect=True,

@@ -157,8 +157,7 @@ def _fold(typing_context: Any, values: Any, passes: Any) -> Any:
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        walk = _Walk(builder, [array], _WORD)
+        walk = _Walk(builder, [context.make_array(signature.args[0])(context, builder, arguments[0])], _WORD)
         nothing = ir.Constant(walk.vector, [0] * walk.width)
         # LLVM's mem2reg pass turns these stack slots into registers
         totals, slots = (

@@ -12,6 +12,7 @@ from rooflines.device_specs.records import Ceilings, marks_of
 from rooflines.reports.charts.palette import Ink
 from rooflines.reports.charts.paper import SMALL, TEXT, Drawing, PaperSheet, Style, decades, logarithmic
 from rooflines.reports.words.ceilings import SOURCE_WORDS, ceiling_name, roof_order
+from rooflines.reports.words.text import joined
 from rooflines.units import percent, scale, si
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _key(sheet: PaperSheet, figure: Figure, rows: Sequence[RoofComparison]) -> N
     if held:
         of_sheet = "reached: of the data sheet's figure" if "spec" in held else "reached:"
         of_derived = "* of the derived figure" if "derived" in held else ""
-        text(", ".join(filter(None, (of_sheet, of_derived))), sheet.ink.muted)
+        text(joined(", ", of_sheet, of_derived), sheet.ink.muted)
 
 
 def _mark(kind: str, ink: Ink, *, further: bool) -> Style:

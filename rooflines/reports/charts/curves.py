@@ -94,7 +94,7 @@ class Curves(Drawing, frozen=True, kw_only=True):
                 *one.y,
                 *one.low,
                 *one.high,
-                *([] if one.paper is None else [one.paper]),
+                one.paper or 0.0,
                 *(y for _, y in one.paper_points),
             )
             if value > 0

@@ -100,12 +100,11 @@ class Lanes(Drawing, frozen=True, kw_only=True):
 
     def page_marks(self) -> dict[str, Mark]:
         """The segments of a category in a lane can be switched."""
-        marks = {
+        return {
             f"lane:{number}-{name}": Mark(to=name)
             for number in range(len(self.lanes))
             for name in self.legend
-        }
-        return marks | self.usage.page_marks()
+        } | self.usage.page_marks()
 
     def page_facts(self) -> dict[str, Any]:
         """What the pointer and the zoom need."""

@@ -425,12 +425,10 @@ class _Plot:
             for x, y in (self.place(ridge.intensity, ridge.flop_per_s) for ridge in chart.ridges)
         ]
         discs = [self.disc(point) for point in chart.labeled]
-        lengths = map(self.sheet.length, texts)
-        named, size = [*zip(discs, lengths, strict=True)], (self.width, self.height)
-        boxes = place_names(
+        named, size = [*zip(discs, map(self.sheet.length, texts), strict=True)], (self.width, self.height)
+        for index, box in place_names(
             named, size, SMALL + 3.5, discs=self.discs, lines=[*self.roofs, *feet], taken=self.taken
-        )
-        for index, box in boxes.items():
+        ).items():
             key, (from_x, from_y, radius) = chart.labeled[index].key, discs[index]
             end = box.leader_end(from_x, from_y)
             angle, length = (

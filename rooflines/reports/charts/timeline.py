@@ -17,6 +17,7 @@ from rooflines.reports.charts.paper import (
     PaperSheet,
     pushed_apart,
 )
+from rooflines.reports.words.text import joined
 from rooflines.units import significant
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
                         held.begin, held.end, 0, 0.07, color=ink.warning, linewidth=0, gid=f"own-held:{at}"
                     )
         width = axes.get_position().width * sheet.width_in * POINTS_PER_INCH
-        heading = ", ".join(filter(None, (row.name, row.unit)))
+        heading = joined(", ", row.name, row.unit)
         sheet.write(axes, -_LEFT / width, 1 + 4 / _ROW, heading, transform=axes.transAxes, va="bottom")
         few = len(row.lines) <= _MOST_NAMES
         kind = "at-line" if few else "at-own"

@@ -92,11 +92,10 @@ def _item(analysis: Analysis, name: str, row: int) -> Item:
     if row < 0:
         return Item(name=named)
     of = analysis.rows[row]
-    kernel = of.kernels[0].name if of.kernels else ""
     category, key = (
         (of.category, f"point:{row}")
         if isinstance(of, OperatorRow)
-        else (kernel_category(kernel) or "other", None)
+        else (kernel_category(of.kernels[0].name if of.kernels else "") or "other", None)
     )
     work, module = clip(operator_name(of), _LONGEST_NAME), shorten_path(of.module, _LONGEST_PATH)
     return Item(name=named or work, launched=work if named else "", category=category, module=module, key=key)

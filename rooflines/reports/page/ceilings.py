@@ -40,7 +40,7 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.words.ceilings import SOURCE_WORDS, ago, ceiling_name, roof_order
 from rooflines.reports.words.sentences import listed
-from rooflines.reports.words.text import csv_text, given
+from rooflines.reports.words.text import csv_text, given, joined
 from rooflines.roofline.count.by_key import grouped
 from rooflines.serial import to_json, to_plain
 from rooflines.units import binary_bytes, counted, percent, si
@@ -112,8 +112,8 @@ def _heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
         f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages
     ]
     return [
-        " · ".join(filter(None, (ceilings.device, ceilings.kind, threads, clock, which, held))),
-        ", ".join(filter(None, (when, again, method, driver, *packages))),
+        joined(" · ", ceilings.device, ceilings.kind, threads, clock, which, held),
+        joined(", ", when, again, method, driver, *packages),
     ]
 
 
@@ -184,13 +184,11 @@ def comparison_table(rows: Sequence[RoofComparison]) -> Table:
         roof, reached = row.any, or_absent(row.fraction, percent)
         if "spec" in sources and row.fraction is not None:
             reached += " *" if row.reference_source == "derived" else "  "
-        name = ceiling_name(roof) + (f" → {roof.accumulate}" if _sums_elsewhere(roof) else "")
-        spread = or_absent(row.measured.spread if row.measured else None, ".1f", 100)
         found.append(
             (
-                name,
+                ceiling_name(roof) + (f" → {roof.accumulate}" if _sums_elsewhere(roof) else ""),
                 _value(row.measured),
-                spread,
+                or_absent(row.measured.spread if row.measured else None, ".1f", 100),
                 *(_value(getattr(row, source)) for source in sources),
                 reached,
             )

@@ -30,7 +30,15 @@ from rooflines.reports.document import (
     table,
 )
 from rooflines.reports.words.sentences import ratio_text, subject
-from rooflines.reports.words.text import csv_text, decimals_of, fixed, given, short_name, shorten_shapes
+from rooflines.reports.words.text import (
+    csv_text,
+    decimals_of,
+    fixed,
+    given,
+    joined,
+    short_name,
+    shorten_shapes,
+)
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare.compare import count_of_calls, place_of, signed_seconds
 from rooflines.roofline.compare.records import (
@@ -126,13 +134,11 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
         )
         if count
     ]
-    none = f"The traces contain no {by}s." if comparison.rows and not rows else ""
     changes = (
         _changes_table(rows, by, top) if rows else None,
         *said(unchanged, "note"),
-        *said([none], "absent"),
+        *said([f"The traces contain no {by}s." if comparison.rows and not rows else ""], "absent"),
     )
-    notes = said(map(sentence, comparison.notes), "note")
     return sections_of(
         compared,
         section(f"generation{suffix}", "Generation", _generated(comparison)),
@@ -143,14 +149,14 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
             *([_sum(comparison)] if by == "operator" and comparison.rows else []),
         ),
         section(f"rounds{suffix}", "Rounds", *([_rounds(rounds)] if rounds else [])),
-        section(f"notes{suffix}", "Remarks", *notes),
+        section(f"notes{suffix}", "Remarks", *said(map(sentence, comparison.notes), "note")),
     )
 
 
 def _subject(side: Subject) -> str:
     """What ran, where and when."""
     words = subject(Analysis(workload=side.workload, environment=side.environment))
-    return " · ".join(filter(None, (words, given("torch {}", side.environment.torch), side.created[:10])))
+    return joined(" · ", words, given("torch {}", side.environment.torch), side.created[:10])
 
 
 def _generated(comparison: Comparison) -> Table | None:
@@ -279,7 +285,7 @@ def _detail(row: ChangedRow) -> str:
         parts += [count_of_calls(side.calls) if side.calls else "", side.reason or ""]
     shapes = [shorten_shapes(side.shapes, 40) for side in (before, after) if side and side.shapes]
     parts.append(" → ".join(dict.fromkeys(shapes)))
-    return "; ".join(filter(None, parts))
+    return joined("; ", *parts)
 
 
 def _sum(comparison: Comparison) -> Table:
@@ -312,10 +318,9 @@ def _sum(comparison: Comparison) -> Table:
     *cells, total = (
         (name, Cell(value=moved_s, text=signed_seconds(moved_s)), why) for name, moved_s, why in rows
     )
-    columns = (PART, Column("change", format="given"), Column("why", format="text", quiet=True, priority=1))
     return table(
         "sum",
-        columns,
+        (PART, Column("change", format="given"), Column("why", format="text", quiet=True, priority=1)),
         cells,
         "Differences of all rows; they add up to the total difference",
         total=total,
@@ -402,8 +407,7 @@ def _step(suite: xml.Element, comparison: Comparison, above: float, failed: bool
 
 
 def _row(suite: xml.Element, row: ChangedRow, by: By, failed: bool) -> None:
-    side = _side(row)
-    name = (side.module or "(all)") if by == "module" else _full_name(row)
+    name = (_side(row).module or "(all)") if by == "module" else _full_name(row)
     time_s = row.after.time_s if row.after else 0.0
     case = xml.SubElement(suite, "testcase", classname=f"rooflines.{by}", name=name, time=f"{time_s:.9f}")
     if row.direction == "unknown":
@@ -417,7 +421,7 @@ def _row(suite: xml.Element, row: ChangedRow, by: By, failed: bool) -> None:
 def _full_name(row: ChangedRow) -> str:
     """The operator with everything that tells it from others."""
     side = _side(row)
-    facts = ", ".join(filter(None, (side.phase, side.shapes, side.precision)))
+    facts = joined(", ", side.phase, side.shapes, side.precision)
     return f"{place_of(row)}{given(' ({})', facts)}"
 
 

@@ -9,7 +9,7 @@ from rooflines import serial
 from rooflines.device_specs.catalog import Match
 from rooflines.device_specs.sheet import Sheet, SheetFigure, SheetRate
 from rooflines.reports.document import Column, Facts, Page, Row, Section, said, section, table
-from rooflines.reports.words.text import csv_text
+from rooflines.reports.words.text import csv_text, joined
 from rooflines.roofline.count.by_key import grouped
 from rooflines.units import counted, sentence, significant
 
@@ -122,7 +122,7 @@ def device_page(match: Match) -> Page:
         kind="device",
         name=sheet.name,
         title=sheet.name,
-        verdict=" · ".join(filter(None, facts)),
+        verdict=joined(" · ", *facts),
         said=tuple(texts),
         sections=tuple(sections),
     )
@@ -229,7 +229,6 @@ def _csv_rows(sheet: Sheet) -> Iterator[tuple[object, ...]]:
     for kind, rate, value, unit, figure in found:
         words = (rate.precision, rate.engine, rate.accumulate) if rate else ("", "", "")
         flags = (str(bool(getattr(figure, "derived", False))).lower(), str(figure.unconfirmed).lower())
-        source = "; ".join(sheet.sources[key] for key in figure.source)
         yield (
             sheet.name,
             sheet.vendor,
@@ -240,5 +239,5 @@ def _csv_rows(sheet: Sheet) -> Iterator[tuple[object, ...]]:
             value,
             unit,
             *flags,
-            source,
+            "; ".join(sheet.sources[key] for key in figure.source),
         )

@@ -101,10 +101,9 @@ def _memory(found: Generation, analysis: Analysis) -> list[str]:
 
 
 def _figure(latency: TokenLatency) -> Figure:
-    context = tuple(map(float, latency.context))
     series = CurveSeries(
         name="median",
-        x=context,
+        x=tuple(map(float, latency.context)),
         y=latency.median_s,
         low=latency.p25_s,
         high=latency.p75_s,

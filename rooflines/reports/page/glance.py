@@ -9,6 +9,7 @@ from html import escape
 
 from rooflines.profiler.records import Run
 from rooflines.reports.page.statements import Shown, lines
+from rooflines.reports.words.text import joined
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.compare.records import Comparison
 from rooflines.roofline.dry_run.count import Count
@@ -37,7 +38,7 @@ def html(record: Shown) -> str:
         parts.append(
             record.to_dataframe().head(_ROWS).dropna(axis="columns", how="all").to_html(index=False, border=0)
         )
-    return "\n".join(filter(None, parts))
+    return joined("\n", *parts)
 
 
 def _breakdown(analysis: Analysis) -> str:

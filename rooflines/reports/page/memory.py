@@ -58,13 +58,12 @@ def memory_section(analysis: Analysis) -> Section:
             "activations."
         )
         figure = _figure(traced.curve, traced, f"Memory allocated {of}{given(' over {}', traced.step)}", note)
-    missing = Paragraph(_NOT_RECORDED, "absent") if not figure else None
     return section(
         "memory",
         "Memory",
         _peak(analysis, memory),
         figure,
-        missing,
+        Paragraph(_NOT_RECORDED, "absent") if not figure else None,
         folded=(parts_table(memory), _largest(memory)),
         fold="Parts of the peak, and the largest tensors",
         columns=6,

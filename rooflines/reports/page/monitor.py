@@ -27,7 +27,7 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.page.timeline import timeline_figure, usage_timeline
 from rooflines.reports.page.usage import energy_text, peak_power, refusal_text, usage_remarks, usage_table
-from rooflines.reports.words.text import given, size_text
+from rooflines.reports.words.text import given, joined, size_text
 from rooflines.roofline.analysis import Analysis, DeviceUsage
 from rooflines.roofline.judge.step.interference import shared_by
 from rooflines.roofline.judge.usage.device_usage import HOST, MonitorAnalysis, figure, is_accelerator, is_host
@@ -164,7 +164,7 @@ def title(analysis: MonitorAnalysis) -> str:
         if analysis.window_s is None
         else f"{'watched for ' if analysis.attached else ''}{seconds(analysis.window_s)}"
     )
-    return " · ".join(filter(None, (what, lasted, ended(analysis))))
+    return joined(" · ", what, lasted, ended(analysis))
 
 
 def headline(analysis: MonitorAnalysis) -> str:
@@ -182,7 +182,7 @@ def headline(analysis: MonitorAnalysis) -> str:
         worked = f"was busy {percent(busy.mean)} of the time" if busy else ""
         took = given("used {}", one.energy, energy_text)
         if worked or took:
-            texts.append(f"{one.device} {' and '.join(filter(None, (worked, took)))}.")
+            texts.append(f"{one.device} {joined(' and ', worked, took)}.")
     return " ".join(texts) or "Nothing was sampled."
 
 

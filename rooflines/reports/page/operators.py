@@ -48,6 +48,7 @@ from rooflines.reports.words.text import (
     given,
     is_graph,
     is_kernel,
+    line_words,
     marked_name,
     operator_name,
     shorten_name,
@@ -179,7 +180,6 @@ def _operator_row(
 ) -> Row:
     row, wrong, module = folded.row, flagged(folded), module_text(folded)
     above = roofline_warning(row.efficiency, row.flag)
-    doubt = above or (wrong[0].flag or "" if wrong else "")
     return Row(
         (
             Cell(
@@ -197,7 +197,7 @@ def _operator_row(
                 sort=folded.gain_s,
             ),
             *((folded.replayed_s, folded.critical_fraction) if is_replayed else ()),
-            Cell(value=row.efficiency, hover=above, warning=doubt),
+            Cell(value=row.efficiency, hover=above, warning=above or (wrong[0].flag or "" if wrong else "")),
             Cell(
                 value=rows_of.bound_text(folded),
                 letter=bound_style(folded.bound).letter,
@@ -252,12 +252,9 @@ def _operator_totals(
 
 
 def _lines(row: OperatorRow) -> Cell:
-    """The line with most of the row's time, and how many more there are."""
-    if not row.lines:
-        return Cell()
-    more = f" +{len(row.lines) - 1}" if len(row.lines) > 1 else ""
+    """The line with most of the row's time, and all of them with their shares."""
     told = "\n".join(f"{line.place}: {percent(line.share)}" for line in row.lines)
-    return Cell(value=f"{row.lines[0].place}{more}", hover=told)
+    return Cell(value=line_words(row) or None, hover=told)
 
 
 def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ...]:
@@ -292,8 +289,7 @@ def _detail(folded: TableRow, analysis: Analysis) -> tuple[Paragraph | Table, ..
             for doubt in [roofline_warning(member.efficiency, member.flag)]
         )
         members = table("members", columns, cells, "Modules in this row")
-    tables = (members, kernels_table(row, analysis))
-    return (*said(remarks, show="full"), *(filter(None, tables)))
+    return (*said(remarks, show="full"), *(filter(None, (members, kernels_table(row, analysis)))))
 
 
 def _bound_title(folded: TableRow) -> str:
@@ -430,12 +426,11 @@ def modules_figure(analysis: Analysis) -> Figure | None:
     caption = "Modules by time, each as wide as its share of its parent"
     if any(node.opacity is not None for node in nodes):
         caption += ": the stronger the color, the more of its time is headroom"
-    note = "Gray: headroom unknown."
     return Figure(
         name="modules",
         drawing=Icicle(nodes=tuple(nodes), whole_s=analysis.whole_s),
         caption=f"{caption}.",
-        note=note,
+        note="Gray: headroom unknown.",
     )
 
 

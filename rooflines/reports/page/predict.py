@@ -389,13 +389,12 @@ def _parts(forecast: Forecast) -> Table | None:
             _NOISE_S, _SMALL * sum(max(others) for (other, _), others in sums.items() if other == phase)
         ):
             shown.append((part, phase, *(time_s or None for time_s in times)))
-    note = f"One call of a phase.{_as_if(forecast)}"
     return filled(
         "parts",
         columns,
         shown,
         "Bounds of the parts of the network, operators one after the other",
-        note=note,
+        note=f"One call of a phase.{_as_if(forecast)}",
         show="always",
     )
 
@@ -457,7 +456,6 @@ def _layouts(forecast: Forecast) -> Table | None:
         rows.append(Row((one.device.name + (why if not one.layouts else ""),), heading=True))
         for bound in one.layouts:
             times = {phase.name: phase.lower_bound_s for phase in bound.phases}
-            exposed_s = {phase.name: phase.exposed_s for phase in bound.phases}.get("decode")
             rows.append(
                 Row(
                     (
@@ -467,7 +465,7 @@ def _layouts(forecast: Forecast) -> Table | None:
                         _fits(bound),
                         times.get("prefill"),
                         times.get("decode"),
-                        exposed_s,
+                        {phase.name: phase.exposed_s for phase in bound.phases}.get("decode"),
                         bound.tokens_per_s,
                     )
                 )
@@ -627,11 +625,10 @@ def _method(forecast: Forecast) -> Section:
             else ""
         )
         sources.append((one.device.name, f"{one.device.source}: {', '.join(roofs)}{power}"))
-    command = Paragraph(forecast.command, "code") if forecast.command else None
     return section(
         "method",
         "Method",
         *said(texts, "note", "full"),
         Facts(rows=tuple(sources), kind="definitions"),
-        command,
+        Paragraph(forecast.command, "code") if forecast.command else None,
     )

@@ -20,7 +20,7 @@ from rooflines.reports.document import (
     table,
 )
 from rooflines.reports.page.advice import recommended
-from rooflines.reports.words.text import given
+from rooflines.reports.words.text import given, joined
 from rooflines.roofline.advise.findings import WORTH
 from rooflines.roofline.advise.verdict import bound_of_classes
 from rooflines.roofline.ranks.analyze import EVEN, hosts_apart, in_steps_s
@@ -136,7 +136,7 @@ def title(analysis: RankAnalysis) -> str:
     count = len(analysis.ranks)
     of = f" of {analysis.world_size}" if analysis.world_size and analysis.world_size != count else ""
     per = "per step" if analysis.per == "step" else "over the whole trace"
-    return " · ".join(filter(None, (f"{count}{of} ranks", analysis.device_name, f"times {per}")))
+    return joined(" · ", f"{count}{of} ranks", analysis.device_name, f"times {per}")
 
 
 def sentences(analysis: RankAnalysis) -> Iterator[tuple[str, str]]:

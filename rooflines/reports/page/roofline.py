@@ -12,7 +12,15 @@ from rooflines.reports.charts.roofline import MOST_LABELS, MOST_POINTS, roofline
 from rooflines.reports.charts.roofline_figure import Ring, RooflineChart, RooflinePoint
 from rooflines.reports.words import sentences
 from rooflines.reports.words.rows import share_of_step, table_rows
-from rooflines.reports.words.text import clip, count_text, given, short_name, shorten_middle, shorten_path
+from rooflines.reports.words.text import (
+    clip,
+    count_text,
+    given,
+    joined,
+    short_name,
+    shorten_middle,
+    shorten_path,
+)
 from rooflines.roofline.advise.verdict import category_efficiency, plural
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.count.by_key import grouped, longest_first
@@ -136,7 +144,7 @@ def chart_note(analysis: Analysis, chart: RooflineChart) -> str:
             else ""
         )
         texts.append(f"{chart.left_out} more, short and far from the rest{crowded}, are in the table only.")
-    return " ".join(filter(None, texts))
+    return joined(" ", *texts)
 
 
 def _can_be_placed(row: OperatorRow) -> bool:

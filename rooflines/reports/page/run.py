@@ -15,6 +15,7 @@ from rooflines.reports.document import (
     SHARE,
     TIME,
     Bar,
+    BarRow,
     Cell,
     Column,
     Facts,
@@ -24,7 +25,6 @@ from rooflines.reports.document import (
     Row,
     Section,
     Table,
-    bar_of,
     bound_parts,
     facts_of,
     or_absent,
@@ -51,7 +51,7 @@ from rooflines.reports.words.ceilings import (
     source_words,
 )
 from rooflines.reports.words.rows import bound_times
-from rooflines.reports.words.text import size_text
+from rooflines.reports.words.text import joined, size_text
 from rooflines.roofline.advise.case import device_kind
 from rooflines.roofline.advise.host import WAITS
 from rooflines.roofline.advise.verdict import rates_sentence, unknown_share
@@ -226,7 +226,8 @@ def bound_bar(analysis: Analysis) -> Bar | None:
         parts = tuple(
             replace(part, meaning=_MEANINGS["host"].get(part.pattern, part.meaning)) for part in parts
         )
-    return bar_of("classes", parts, caption="Time by what bounds it", show="always")
+    rows = (BarRow(label="", text="", parts=parts),)
+    return Bar(name="classes", rows=rows, caption="Time by what bounds it", show="always")
 
 
 class DivisionRow(NamedTuple):
@@ -324,9 +325,7 @@ def input_sentences(analysis: Analysis) -> list[str]:
 
 def _roofline(analysis: Analysis) -> Section:
     chart = roofline_of(analysis)
-    missing = " ".join(
-        filter(None, (sentences.missing_operators(analysis), sentences.missing_ceilings(analysis)))
-    )
+    missing = joined(" ", sentences.missing_operators(analysis), sentences.missing_ceilings(analysis))
     if not chart:
         text = missing or "No operator has both FLOPs and bytes, so none has an intensity."
         return section("roofline", "Roofline", Paragraph(text, "absent"))
@@ -342,8 +341,7 @@ def _usage(analysis: Analysis) -> Section:
     missing, timeline, title = missing_usage(analysis), usage_timeline(analysis), "Device activity"
     if missing:
         return section("usage", title, Paragraph(missing, "absent"), columns=6)
-    remarks = said(usage_remarks(analysis))
-    blocks = (usage_table(analysis), *remarks, timeline_figure(timeline))
+    blocks = (usage_table(analysis), *said(usage_remarks(analysis)), timeline_figure(timeline))
     of = "in the timed steps" if analysis.usage and analysis.usage.window == "timed pass" else ""
     return section("usage", title, *blocks, columns=6, remark=of)
 

@@ -26,7 +26,7 @@ from rooflines.reports.words.rows import (
     share_of_step,
     table_rows,
 )
-from rooflines.reports.words.text import count_text, given, operator_name, shorten_shapes
+from rooflines.reports.words.text import count_text, given, joined, line_words, operator_name, shorten_shapes
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Unmodeled
 from rooflines.roofline.compare.compare import place_of, signed_seconds
 from rooflines.roofline.compare.records import Comparison
@@ -81,8 +81,7 @@ def lines(record: Shown) -> list[str]:
         from rooflines.reports.page import ranks
 
         return [ranks.title(record), next(ranks.sentences(record))[0]]
-    found = [sentences.subject(record), sentences.headline(record), *sentences.confidence(record)]
-    return found + [
+    return [sentences.subject(record), sentences.headline(record), *sentences.confidence(record)] + [
         f"{number}. {one.title}: {sentences.saving(one, record.whole_s, sentences.per(record))}"
         for number, one in enumerate(record.findings[:_FINDINGS], 1)
     ]
@@ -185,8 +184,7 @@ def _key(row: OperatorRow | Unmodeled) -> tuple[object, ...]:
 
 def _places(analysis: Analysis) -> dict[tuple[object, ...], str]:
     """The pointer of each row, counted or not."""
-    places = {_key(row): f"/operators/{number}" for number, row in enumerate(analysis.operators)}
-    return places | {
+    return {_key(row): f"/operators/{number}" for number, row in enumerate(analysis.operators)} | {
         _key(gap): f"/coverage/unmodeled/{number}" for number, gap in enumerate(analysis.unmodeled)
     }
 
@@ -195,9 +193,7 @@ def _row(one: TableRow, analysis: Analysis) -> str:
     row = one.row
     size = si(row.bytes, "B") if row.category == "communication" and row.bytes else ""
     shapes = given(" ({})", shorten_shapes(row.shapes, _SHAPES) or size)
-    more = f" +{len(row.lines) - 1}" if len(row.lines) > 1 else ""
-    place = f"{row.lines[0].place}{more}" if row.lines else ""
-    text = f"{operator_name(row)}{given(' in {}', module_text(one))}{given(' at {}', place)}"
+    text = f"{operator_name(row)}{given(' in {}', module_text(one))}{given(' at {}', line_words(row))}"
     text += f"{shapes}{given(', {}', row.phase)}"
     text += (
         f": {seconds(row.time_s)} {sentences.per(analysis)} ("
@@ -233,7 +229,7 @@ def _memory(analysis: Analysis) -> Iterator[Said]:
     if memory.at_peak:
         parts = {name: value for name, value in asdict(memory.at_peak).items() if value}
         text = ", ".join(f"{name} {binary_bytes(value)}" for name, value in parts.items())
-        where = " of ".join(filter(None, (memory.operator, memory.module)))
+        where = joined(" of ", memory.operator, memory.module)
         place = given("Reached in {}", where) or "At the peak"
         yield Said("memory", f"{place}: {text}.", tuple(f"/memory/at_peak/{name}" for name in parts))
 
@@ -326,10 +322,8 @@ def _module(analysis: Analysis, path: str) -> Iterator[Said]:
     """The modules at and below ``path``."""
     for number, row in enumerate(analysis.modules):
         if row.path == path or row.path.startswith(f"{path}.") or not path:
-            reached, above = (
-                given(", at {} efficiency", row.efficiency, percent),
-                given(", {} above it", row.headroom_s, seconds),
-            )
+            reached = given(", at {} efficiency", row.efficiency, percent)
+            above = given(", {} above it", row.headroom_s, seconds)
             text = (
                 f"{row.path or '(whole)'} ({row.type}): {seconds(row.time_s)} "
                 f"{sentences.per(analysis)}{reached}{above}."

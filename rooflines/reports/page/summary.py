@@ -109,8 +109,7 @@ def _above(pointers: tuple[str, ...]) -> str:
     if len(pointers) == 1 or re.search(r"/\d+[-,]", pointers[0]):
         return pointers[0]
     parts = [pointer.split("/") for pointer in pointers]
-    common = [names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1]
-    return "/".join(common)
+    return "/".join([names[0] for names in zip(*parts, strict=False) if len(set(names)) == 1])
 
 
 # --- in the size that was asked for -----------------------------------------------------------------------

@@ -10,6 +10,7 @@ import msgspec
 from rooflines.profiler.samplers.fields import FIELDS, Field
 from rooflines.reports.charts.timeline import Held, Level, TimelineFigure, TimelineLine, TimelineRow
 from rooflines.reports.document import Figure
+from rooflines.reports.words.text import joined
 from rooflines.roofline.analysis import Analysis, Series
 from rooflines.roofline.judge.usage.device_usage import HOST, THROTTLED, is_host
 from rooflines.units import UNITS, scale
@@ -88,9 +89,8 @@ def _groups(fields: Mapping[str, Field]) -> dict[tuple[str, str], dict[str, tupl
             lines = rows.setdefault(
                 (name, "1" if field.unit == "cores" and key in FIELDS else field.unit), {}
             )
-            line = ", ".join(
-                (*(() if field.label == name else (field.label,)), *(("this run",) if field.program else ()))
-            )
+            what = "" if field.label == name else field.label
+            line = joined(", ", what, "this run" if field.program else "")
             lines[line] = (*lines.get(line, ()), key)
     return rows
 

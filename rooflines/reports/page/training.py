@@ -129,10 +129,9 @@ def _curves(training: Training, name: str, field: str, y_title: str, *, fraction
         for one in training.results
         if one.epochs
     )
-    caption = f"{name.capitalize()} per epoch. Data: {training.data.label}."
     return Figure(
         name=name,
-        caption=caption,
+        caption=f"{name.capitalize()} per epoch. Data: {training.data.label}.",
         drawing=Curves(x_title="epoch", y_title=y_title, series=series, fraction=fraction),
     )
 

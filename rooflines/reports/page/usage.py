@@ -10,7 +10,7 @@ from pathlib import Path
 from rooflines.profiler.samplers.fields import FIELDS, DeviceSample, Field, Summary
 from rooflines.reports.document import ABSENT, Column, Table, table
 from rooflines.reports.words.sentences import listed
-from rooflines.reports.words.text import csv_text, given
+from rooflines.reports.words.text import csv_text, given, joined
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Energy, Unresolved, Usage
 from rooflines.roofline.judge.usage.device_usage import figure, is_host
 from rooflines.units import counted, percent, quantity, seconds, si
@@ -206,10 +206,9 @@ def _field_columns(fields: Mapping[str, Field]) -> list[_FigureColumn]:
     keys: dict[tuple[str, str], list[tuple[str, Summary, Field]]] = {}
     for key, field in fields.items():
         for summary in field.summary if "table" in field.shown else ():
-            whose = ("this run",) if field.program else ()
-            words = ", ".join(
-                (*(() if whose and len(field.summary) == 1 else (SUMMARY_WORDS[summary],)), *whose)
-            )
+            only = field.program and len(field.summary) == 1
+            whose = "this run" if field.program else ""
+            words = joined(", ", "" if only else SUMMARY_WORDS[summary], whose)
             keys.setdefault((field.label, words), []).append((key, summary, field))
     return [
         (title, remark, functools.partial(_first_read, tuple(found)))

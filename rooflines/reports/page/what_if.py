@@ -10,6 +10,7 @@ from rooflines.reports.charts.palette import SERIES_COLORS
 from rooflines.reports.document import Column, Figure, Page, Paragraph, section, table
 from rooflines.reports.page.statements import Said
 from rooflines.reports.words.sentences import replay_words
+from rooflines.reports.words.text import joined
 from rooflines.roofline.predict.what_if import PARTS, WhatIf
 from rooflines.units import percent, seconds
 
@@ -35,7 +36,7 @@ def page(found: WhatIf) -> Page:
     return Page(
         kind="whatif",
         name=f"Changes of {found.workload.name}",
-        title=" · ".join(filter(None, (found.workload.name, found.environment.device_name))),
+        title=joined(" · ", found.workload.name, found.environment.device_name),
         verdict=f"{whole} {seconds(found.step_s)}; with these changes about {seconds(last_s)} ({part}).",
         sections=(
             section("changes", "Changes, one after another", changes, _curves(found, of)),

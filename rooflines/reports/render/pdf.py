@@ -35,7 +35,7 @@ from rooflines.reports.document import (
     section,
 )
 from rooflines.reports.render.layout import Fitted, fitted
-from rooflines.reports.words.text import NUMBER_AND_UNIT
+from rooflines.reports.words.text import NUMBER_AND_UNIT, joined
 from rooflines.units import percent
 
 _VERBATIM = {"code", "steps", "svg"}
@@ -158,7 +158,7 @@ def _bar(block: Bar) -> Plain:
     single = len(block.rows) == 1
     return {
         "kind": "bar",
-        "title": ", ".join(filter(None, (block.title, block.caption))) if block.title or not single else "",
+        "title": joined(", ", block.title, block.caption) if block.title or not single else "",
         "rows": [
             {"label": row.label, "text": row.text, "parts": [_part(part) for part in row.parts]}
             for row in block.rows
@@ -198,7 +198,7 @@ def _table(table: Table, appendix: str, most: int | None) -> Plain:
         if len(rows) < count
         else ""
     )
-    caption = ", ".join(filter(None, (some, table.order)))
+    caption = joined(", ", some, table.order)
     return {
         "kind": "table",
         "title": table.title,

@@ -162,11 +162,10 @@ class Readings:
     def _curve(self, device: str, key: str) -> str:
         """The course of a field, from zero to the highest possible value or the highest that was read."""
         means = {int(column): total / count for column, total, count in self._curves[device, key]}
-        limit = self._values.get((device, "power_limit_w"), (0, 0.0))[1]
         possible = {
             "process_cpu_utilization": os.cpu_count() or 1,
             "gpu_utilization": 1.0,
-            "power_w": limit,
+            "power_w": self._values.get((device, "power_limit_w"), (0, 0.0))[1],
         }.get(key, 0.0)
         top, last = max([possible, 1e-9, *means.values()]), now_ns() // _COLUMN_NS
         blocks = (

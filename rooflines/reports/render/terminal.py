@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rooflines.reports.document import Bar, Block, Cell, Facts, Findings, Page, Paragraph, Section, Table
 from rooflines.reports.render.layout import GAP, fitted
-from rooflines.reports.words.text import NUMBER_AND_UNIT, shorten_path
+from rooflines.reports.words.text import NUMBER_AND_UNIT, joined, shorten_path
 from rooflines.units import percent
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ class _Lines:
         room = max(20, self.width - max(indent, hang))
         text = Text.assemble(*(self._printable(part, room) for part in parts))
         text.plain = NUMBER_AND_UNIT.sub(_KEPT, text.plain)
-        wrapped = text.wrap(self.console, room) if text.plain and not whole else [text]
-        for number, row in enumerate(wrapped):
+        for number, row in enumerate(text.wrap(self.console, room) if text.plain and not whole else [text]):
             row.rstrip()
             row.plain = row.plain.replace(_KEPT, " ")
             self.console.print(
@@ -300,5 +299,4 @@ _WRITERS: dict[type, Callable[[_Lines, Any], None]] = {
 def _rows_shown(table: Table) -> str:
     """How many rows of how many the short form has, and in which order."""
     shown = len(table.of_form(full=False))
-    counted = f"{shown} of {len(table.rows)}" if table.order else ""
-    return ", ".join(filter(None, (counted, table.order)))
+    return joined(", ", f"{shown} of {len(table.rows)}" if table.order else "", table.order)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rooflines.device_specs.records import Ceiling, Ceilings
+from rooflines.reports.words.text import joined
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.units import counted, percent
 
@@ -48,9 +49,7 @@ def source_and_age(roof: Ceiling, created: str) -> str:
     kind = SOURCE_WORDS[roof.source.kind]
     if roof.source.kind != "measured":
         return kind
-    return ", ".join(
-        filter(None, (f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created)))
-    )
+    return joined(", ", f"{kind} {roof.source.date}".strip(), age_before(roof.source.date, created))
 
 
 def roof_order(roofs: Iterable[Ceiling]) -> list[Ceiling]:

@@ -39,6 +39,11 @@ def given(form: str, value: _Value | None, words: Callable[[_Value], object] = s
     return "" if value is None or value == "" else form.format(words(value))
 
 
+def joined(between: str, *texts: str | None) -> str:
+    """Those of ``texts`` that say something, with ``between`` between them."""
+    return between.join(filter(None, texts))
+
+
 def clip(text: str, most: int) -> str:
     """``text`` with its end cut."""
     return text if len(text) <= most else text[: most - 1] + "…"
@@ -75,6 +80,12 @@ def is_graph(row: OperatorRow) -> bool:
 def marked_name(row: OperatorRow) -> str:
     """The operator's name with a mark where its work was inferred."""
     return f"{operator_name(row)} {INFERRED_MARK}" if row.inferred or row.assumption else operator_name(row)
+
+
+def line_words(row: OperatorRow) -> str:
+    """The line of the program with most of the row's time, and how many more there are."""
+    more = f" +{len(row.lines) - 1}" if len(row.lines) > 1 else ""
+    return f"{row.lines[0].place}{more}" if row.lines else ""
 
 
 def bound_words(row: OperatorRow) -> str:
