@@ -143,10 +143,8 @@ def analyze_source(source: Source, **options: Unpack[AnalyzeOptions]) -> Analyze
     to the source, TypeError for one that does not exist."""
     check_options(options)
     given = cast("AnalyzeOptions", {name: value for name, value in options.items() if value is not None})
-    of_one, of_ranks = (
-        {"ceilings", "capture", "inductor_cache"} & given.keys(),
-        {"jobs", "dask"} & given.keys(),
-    )
+    of_one = {"ceilings", "capture", "inductor_cache"} & given.keys()
+    of_ranks = {"jobs", "dask"} & given.keys()
     if isinstance(source, Run | Path | str):
         _refuse("one run or trace", of_ranks)
         return _one(source, given)
@@ -173,11 +171,9 @@ def _reading(options: AnalyzeOptions) -> ReadOptions:
 def _one(source: Run | Path | str, options: AnalyzeOptions) -> Analyzed:
     """A run or trace; a directory with a trace and the traces of its graphs' capture is that trace with
     them."""
-    progress, capture, reading = (
-        options.get("progress") or Silent(),
-        options.get("capture"),
-        _reading(options),
-    )
+    progress = options.get("progress") or Silent()
+    capture = options.get("capture")
+    reading = _reading(options)
     beside = captured_beside(source) if isinstance(source, Path | str) else None
     if beside is not None:
         source, capture = beside[0], capture if capture is not None else beside[1]

@@ -97,11 +97,9 @@ def write_reports(
     ``own`` replaces the writer of a format by one that is given the file. Raises UsageError for an unknown
     format, OutputError where it cannot be written.
     """
-    chosen, progress, written = (
-        check_formats(formats, traced=PERFETTO in (own or {})),
-        progress or Silent(),
-        {},
-    )
+    chosen = check_formats(formats, traced=PERFETTO in (own or {}))
+    progress = progress or Silent()
+    written = {}
     with writing(f"write the reports in {str(directory)!r}", "Check that the disk is not full."):
         if record is not None:
             written["analysis"] = directory / record[0]

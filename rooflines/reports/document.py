@@ -361,9 +361,10 @@ def facts_of(known: Iterable[tuple[str, object]]) -> Facts:
     return Facts(rows=tuple((name, str(value)) for name, value in known if value not in (None, "")))
 
 
-def said(texts: Iterable[str], kind: Kind = "text", show: Show = "always") -> list[Paragraph]:
-    """A paragraph for each of ``texts`` that says something."""
-    return [Paragraph(text, kind, show) for text in texts if text]
+def said(texts: str | Iterable[str], kind: Kind = "text", show: Show = "always") -> list[Paragraph]:
+    """A paragraph for each of ``texts``, or for the only one, that says something."""
+    every = (texts,) if isinstance(texts, str) else texts
+    return [Paragraph(text, kind, show) for text in every if text]
 
 
 def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) -> tuple[Part, ...]:

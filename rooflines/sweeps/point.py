@@ -67,11 +67,9 @@ def _emulation(given: dict[str, Any]) -> str | None:
 def of_run(analysis: Analysis, point: SweepPoint, number: int) -> PointResult:
     """The values of a run."""
     steps, totals, usage = analysis.steps, analysis.totals, analysis.usage
-    batch, environment, bounds = (
-        analysis.workload.batch_size,
-        analysis.environment,
-        analysis.bound_breakdown or {},
-    )
+    batch = analysis.workload.batch_size
+    environment = analysis.environment
+    bounds = analysis.bound_breakdown or {}
     values: _Values = {}
     if steps is not None:
         values |= {

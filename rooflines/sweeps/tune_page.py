@@ -304,7 +304,7 @@ def _method(tuning: Tuning) -> Section:
     )
     data = dict.fromkeys(result.facts["data"] for result in tuning.results if result.facts.get("data"))
     texts += map(sentence, data)
-    command = said([tuning.command], "code", "full")
+    command = said(tuning.command, "code", "full")
     return section(
         "method", "Method", Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts), *command
     )

@@ -125,10 +125,8 @@ class Scan:
     def _source(
         self, kind: Any, path: str, files: Mapping[str, os.stat_result], fresh_s: float = FRESH_S
     ) -> TabSource:
-        size, changed_ns = (
-            sum(one.st_size for one in files.values()),
-            max(one.st_mtime_ns for one in files.values()),
-        )
+        size = sum(one.st_size for one in files.values())
+        changed_ns = max(one.st_mtime_ns for one in files.values())
         # A clock that is ahead of ours, as a file server's may be, says nothing.
         recording = 0 <= time.time() - changed_ns / 1e9 < fresh_s
         large = size > (

@@ -99,11 +99,9 @@ def place_names(
     point. A name without room is left out.
     """
     obstacles = Disc(*columns((*discs, *(disc for segment in lines for disc in dotted(segment, _CLEAR))), 3))
-    detours, segments, boxes = (
-        Disc(*columns(discs[:_MOST_DETOURS], 3)),
-        columns(lines, 4),
-        Box(*columns(taken, 4)),
-    )
+    detours = Disc(*columns(discs[:_MOST_DETOURS], 3))
+    segments = columns(lines, 4)
+    boxes = Box(*columns(taken, 4))
     places = []
     for point, length in names:
         candidates = []
@@ -180,10 +178,8 @@ def _around(point: Disc, size: tuple[float, float]) -> Iterator[Box]:
         for angle in _ANGLES:
             # The text starts where the leader ends: shift its middle away from the point by half its size.
             reach = point.radius + distance * unit
-            x, y = (
-                point.x + math.cos(angle) * (reach + width / 2),
-                point.y + math.sin(angle) * (reach + height / 2),
-            )
+            x = point.x + math.cos(angle) * (reach + width / 2)
+            y = point.y + math.sin(angle) * (reach + height / 2)
             yield Box(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
     column, row = _COLUMN * unit, _ROW * unit
     for across in range(

@@ -166,11 +166,9 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             begin + lasting, np.minimum(begin + _SEEN * point_ns, np.append(begin[1:], self.duration_s * 1e9))
         )
         is_new = (np.diff(category) != 0) | (begin[1:] - end[:-1] > point_ns / 20)
-        begin, end, category = (
-            begin[np.append(True, is_new)],
-            end[np.append(is_new, True)],
-            category[np.append(True, is_new)],
-        )
+        begin = begin[np.append(True, is_new)]
+        end = end[np.append(is_new, True)]
+        category = category[np.append(True, is_new)]
         times = np.stack((begin / 1e9, end / 1e9, np.full(len(end), np.nan)), axis=1)
         return {
             categories[one]: times[category == one].ravel().tolist() for one in sorted({*category.tolist()})

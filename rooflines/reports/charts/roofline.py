@@ -74,10 +74,8 @@ def roofline_drawing(
         )
     # Where many points take the same time, they would cover each other with the full area: the longest still
     # has a fifth of it.
-    longest, all_s = (
-        max((point.time_s for point in points), default=1.0),
-        sum(point.time_s for point in points),
-    )
+    longest = max((point.time_s for point in points), default=1.0)
+    all_s = sum(point.time_s for point in points)
     y_factor, prefix = scale(max([point.flop_per_s for point in drawn] + levels))
     # In the legend categories are in the order of the palette; points of a series have names instead.
     time_of = longest_first((point.category, point.time_s) for point in drawn)

@@ -303,10 +303,8 @@ class _Plot:
     def place(self, x: float, y: float) -> tuple[float, float]:
         """Where a value is, in points from the lower left corner of the plot."""
         (left, right), (bottom, top) = self.chart.limits
-        across, up = (
-            math.log(x / left) / math.log(right / left),
-            math.log(y / bottom) / math.log(top / bottom),
-        )
+        across = math.log(x / left) / math.log(right / left)
+        up = math.log(y / bottom) / math.log(top / bottom)
         return across * self.width, up * self.height
 
     def disc(self, point: RooflinePoint) -> Disc:
@@ -431,10 +429,8 @@ class _Plot:
         ).items():
             key, (from_x, from_y, radius) = chart.labeled[index].key, discs[index]
             end = box.leader_end(from_x, from_y)
-            angle, length = (
-                math.atan2(end[1] - from_y, end[0] - from_x),
-                math.dist(end, (from_x, from_y)) - radius,
-            )
+            angle = math.atan2(end[1] - from_y, end[0] - from_x)
+            length = math.dist(end, (from_x, from_y)) - radius
             if length > 1:
                 start = (from_x + math.cos(angle) * radius, from_y + math.sin(angle) * radius)
                 self.draw(

@@ -144,10 +144,8 @@ def _caption(analysis: Analysis, found: Activity, drawing: Lanes) -> str:
 
 def _note(analysis: Analysis, found: Activity) -> str:
     """Which step this is, on which clock, and what is not drawn by itself."""
-    name, steps = (
-        clip(found.step, _LONGEST_NAME) or "The whole trace",
-        counted(analysis.basis.steps, "traced step"),
-    )
+    name = clip(found.step, _LONGEST_NAME) or "The whole trace"
+    steps = counted(analysis.basis.steps, "traced step")
     which = (
         f"the {found.steps} of {steps} that resemble the timed ones"
         if found.steps < analysis.basis.steps

@@ -116,9 +116,9 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
         "What was compared",
         facts,
         _bound_bars(comparison),
-        *said([given("differs: {}", differs)]),
-        *said([given("Compared as requested, but {} make these times hard to compare.", unlike)], "alert"),
-        *said([comparison.command], "code", "full"),
+        *said(given("differs: {}", differs)),
+        *said(given("Compared as requested, but {} make these times hard to compare.", unlike), "alert"),
+        *said(comparison.command, "code", "full"),
     )
     rows = (
         comparison.modules
@@ -137,7 +137,7 @@ def _sections(comparison: Comparison, by: By, top: int, suffix: str) -> tuple[Se
     changes = (
         _changes_table(rows, by, top) if rows else None,
         *said(unchanged, "note"),
-        *said([f"The traces contain no {by}s." if comparison.rows and not rows else ""], "absent"),
+        *said(f"The traces contain no {by}s." if comparison.rows and not rows else "", "absent"),
     )
     return sections_of(
         compared,
@@ -224,7 +224,7 @@ def _changes_table(rows: Sequence[ChangedRow], by: By, top: int) -> Table:
             total = f", with all that runs below {'them' if len(group) > 1 else 'it'}"
         shown.append(Row((f"{title}: {counted(len(group), by)}{total}",), heading=True))
         for at, row in enumerate(group):
-            detail = said([_detail(row)], "note")
+            detail = said(_detail(row), "note")
             cells: tuple[Cell | str, ...] = (*_names(row, by), *_times(row, factor, decimals))
             shown.append(Row(cells, show="always" if at < top else "full", detail=tuple(detail)))
         if len(group) > top:

@@ -67,7 +67,7 @@ def generation_page(found: GenerationCount, by: By = "operator", rows: int = 20,
     for phase in found.phases:
         count, name = phase.count, f"{phase.phase}-{phase.keys}"
         title = f"{phase.phase.capitalize()}: {phase.tokens} of {phase.keys} tokens of each sequence"
-        sections.append(section(name, title, *said([totals(count)]), *_work(count, by, rows, f"work-{name}")))
+        sections.append(section(name, title, *said(totals(count)), *_work(count, by, rows, f"work-{name}")))
         what = (
             f"{counted(phase.calls, 'decode step')}, at {phase.keys} tokens each"
             if phase.phase == "decode"
@@ -84,7 +84,7 @@ def generation_page(found: GenerationCount, by: By = "operator", rows: int = 20,
 
 
 def _command(command: str) -> Section:
-    return section("command", "The command", *said([command], "code", "full"))
+    return section("command", "The command", *said(command, "code", "full"))
 
 
 def _generation_memory(found: GenerationCount) -> Section:
@@ -148,9 +148,9 @@ def _memory(memory: StepMemory) -> Section:
     return section(
         "memory",
         "Memory of a step",
-        *said([f"{si(memory.peak_bytes, 'B')} of memory at the peak, {_place(memory)}"]),
+        *said(f"{si(memory.peak_bytes, 'B')} of memory at the peak, {_place(memory)}"),
         table("memory", columns, rows, "Peak memory by kind", show="always"),
-        *said([given("Not included: memory that libraries allocate inside operators ({}).", names)]),
+        *said(given("Not included: memory that libraries allocate inside operators ({}).", names)),
     )
 
 
@@ -192,11 +192,7 @@ def _against(count: Count, others: Sequence[OtherCount]) -> Section:
     for other in others:
         if other.absent or not other.differences:
             blocks += said(
-                [
-                    f"{other.counter}: no count, {other.absent}"
-                    if other.absent
-                    else f"{other.counter}: the same"
-                ]
+                f"{other.counter}: no count, {other.absent}" if other.absent else f"{other.counter}: the same"
             )
             continue
         differences = []

@@ -113,7 +113,7 @@ def device_page(match: Match) -> Page:
         kind="definitions",
         show="always",
     )
-    names = said([f"Printed as {', '.join(sheet.names)}" if sheet.names else ""])
+    names = said(f"Printed as {', '.join(sheet.names)}" if sheet.names else "")
     sections += [
         section("figures", "Memory, clocks and links", others),
         section("sources", "Sources", *names, cited),

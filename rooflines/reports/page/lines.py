@@ -6,7 +6,7 @@ import os
 from urllib.parse import quote
 
 from rooflines.reports.charts.palette import bound_style
-from rooflines.reports.document import SHARE, TIME, Cell, Column, Row, Section, Table, section, table
+from rooflines.reports.document import SHARE, TIME, Cell, Column, Row, Table, table
 from rooflines.reports.words.rows import known_share
 from rooflines.reports.words.text import clip, shorten_name
 from rooflines.roofline.analysis import Analysis, LineRow
@@ -21,11 +21,6 @@ _FUNCTIONS = (
     "A line has the time of the operators that its function calls, forward and backward: the trace says "
     "which function ran, not which of its lines; rooflines profile records these."
 )
-
-
-def lines_section(analysis: Analysis) -> Section:
-    """The lines with the most time; empty where none is known."""
-    return section("lines", "Lines of the program", line_table(analysis))
 
 
 def line_table(analysis: Analysis) -> Table | None:

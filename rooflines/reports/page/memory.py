@@ -73,10 +73,8 @@ def memory_section(analysis: Analysis) -> Section:
 def _peak(analysis: Analysis, memory: Memory) -> Paragraph | None:
     if memory.peak_bytes is None:
         return None if memory.allocated else Paragraph("Peak memory was not measured.")
-    environment, text = (
-        analysis.environment,
-        f"Peak {binary_bytes(memory.peak_bytes)}{given(' ({})', memory.kind)}",
-    )
+    environment = analysis.environment
+    text = f"Peak {binary_bytes(memory.peak_bytes)}{given(' ({})', memory.kind)}"
     available = (
         environment.memory_bytes if environment.device.startswith("cpu") else environment.device_memory_bytes
     )

@@ -101,9 +101,7 @@ def operators_section(analysis: Analysis) -> Section:
     """The table of operators, what is doubtful in it, and what its marks mean."""
     operators = operator_table(analysis)
     if not operators:
-        return section(
-            "operators", "Operators", *said([sentences.missing_operators(analysis) or ""], "absent")
-        )
+        return section("operators", "Operators", *said(sentences.missing_operators(analysis) or "", "absent"))
     doubtful = [sentences.flag_sentence(row) for row in rows_of.flagged_rows(analysis)]
     more = len(doubtful) - _FLAGS
     return section(
@@ -111,8 +109,8 @@ def operators_section(analysis: Analysis) -> Section:
         operators.caption,
         operators,
         *said(doubtful[:_FLAGS], "alert"),
-        *said([f"{more} more rows are flagged."] if more > 0 else [], "note"),
-        *said([sentences.inferred_sentence(analysis)], "note"),
+        *said(f"{more} more rows are flagged." if more > 0 else "", "note"),
+        *said(sentences.inferred_sentence(analysis), "note"),
         folded=[against_bars(analysis)],
         fold="Time against bound",
     )

@@ -568,10 +568,8 @@ def _rooflines(forecast: Forecast) -> Iterator[Figure]:
             bound = row.bounds[number]
             time_s = bound.estimate.time_s * row.calls if bound.estimate is not None else bound.lower_bound_s
             if row.flops and row.bytes and time_s:
-                name, all_s = (
-                    f"{short_name(row.name)} {shorten_path(row.module, _LONGEST_PATH)}".strip(),
-                    time_s * calls[row.phase],
-                )
+                name = f"{short_name(row.name)} {shorten_path(row.module, _LONGEST_PATH)}".strip()
+                all_s = time_s * calls[row.phase]
                 points.append(
                     RooflinePoint(
                         key=key,

@@ -168,10 +168,8 @@ def sentences(analysis: RankAnalysis) -> Iterator[tuple[str, str]]:
             f"Compute is {'even' if even else f'uneven by {percent(compute.imbalance)}'}: {longest}.",
             "/spread/compute_s",
         )
-    communication, exposed = (
-        analysis.spread["communication_s"].mean,
-        analysis.spread["exposed_communication_s"].mean,
-    )
+    communication = analysis.spread["communication_s"].mean
+    exposed = analysis.spread["exposed_communication_s"].mean
     if communication > 0:
         text = (
             f"Communication takes {seconds(communication)} of "

@@ -37,7 +37,7 @@ from rooflines.reports.page import generation, operators, serving
 from rooflines.reports.page.activity import timeline_section
 from rooflines.reports.page.advice import findings_section, trials_section
 from rooflines.reports.page.kernels import kernel_table
-from rooflines.reports.page.lines import lines_section
+from rooflines.reports.page.lines import line_table
 from rooflines.reports.page.memory import memory_section
 from rooflines.reports.page.roofline import chart_caption, chart_note, roofline_of
 from rooflines.reports.page.steps import steps_section
@@ -121,7 +121,7 @@ def page(analysis: Analysis, trials: Trials | None = None) -> Page:
         generation.generation_section(analysis),
         operators.operators_section(analysis),
         section("kernels", "Kernels", kernel_table(analysis)),
-        lines_section(analysis),
+        section("lines", "Lines of the program", line_table(analysis)),
         operators.modules_section(analysis),
         timeline_section(analysis, _QUALITY),
         steps_section(
@@ -164,7 +164,7 @@ def _where(analysis: Analysis) -> Section:
         "where",
         "Time per step" if analysis.basis.per == "step" else "Time in the trace",
         classes,
-        *said([missing], "absent"),
+        *said(missing, "absent"),
         replace(division, show="brief") if (division := division_table(analysis)) else None,
         remark=" · ".join(_utilization(analysis)),
     )
@@ -441,5 +441,5 @@ def _method(analysis: Analysis) -> Section:
     if analysis.command:
         command = [Paragraph("Command", "title"), Paragraph(analysis.command, "code")]
     definitions = Facts(rows=(*_METHOD, ("classes", f"{bounds}.")), kind="definitions")
-    replayed = said([sentences.replay_sentence(analysis)])
+    replayed = said(sentences.replay_sentence(analysis))
     return section("method", "Method", folded=(Paragraph(basis), definitions, *replayed, *command))

@@ -27,11 +27,9 @@ def serving_section(analysis: Analysis) -> Section | None:
     """The section; None for a trace without a server's marks."""
     if not analysis.serving:
         return None
-    kinds, rate, between = (
-        analysis.serving.kinds,
-        analysis.serving.generated_per_s,
-        analysis.serving.generated_per_s_range,
-    )
+    kinds = analysis.serving.kinds
+    rate = analysis.serving.generated_per_s
+    between = analysis.serving.generated_per_s_range
     generated = rate_text(between) if between else f"{rate:,.0f}" if rate is not None else ""
     return section(
         "serving",
@@ -39,11 +37,9 @@ def serving_section(analysis: Analysis) -> Section | None:
         steps_table(kinds, "serving"),
         *said(reads_sentence(kind) for kind in kinds if kind.kind == "decode"),
         *said(
-            [
-                f"All steps together: {generated} generated tokens per second."
-                if generated and len(kinds) > 1
-                else ""
-            ]
+            f"All steps together: {generated} generated tokens per second."
+            if generated and len(kinds) > 1
+            else ""
         ),
         parts_table(kinds, "serving"),
         Paragraph(_METHOD, "note"),

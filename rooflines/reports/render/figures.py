@@ -133,19 +133,15 @@ def _named(text: str, kind: str, names: list[str], marks: dict[str, Mark]) -> st
         return text
     styles = [element["style"].split("; ") for element in elements]
     common = [part for part, count in Counter(itertools.chain(*styles)).items() if count > len(styles) / 2]
-    pieces, end = (
-        [f'<g style="{"; ".join(common)}">' + text[: elements[0].start()].partition(">")[2]],
-        elements[0].start(),
-    )
+    pieces = [f'<g style="{"; ".join(common)}">' + text[: elements[0].start()].partition(">")[2]]
+    end = elements[0].start()
     for element, name, style in zip(elements, names, styles, strict=True):
         tag, facts = element["tag"], re.sub(r'clip-path="[^"]*" ?', "", element["facts"])
         disc = _DISC.search(facts)
         if disc:
             x, y = ([float(value) for value in _VALUE.findall(disc[1])[axis::2]] for axis in (0, 1))
-            tag, facts = (
-                "circle",
-                f'cx="{_middle(x)}" cy="{_middle(y)}" r="{_rounded((max(x) - min(x)) / 2)}"',
-            )
+            tag = "circle"
+            facts = f'cx="{_middle(x)}" cy="{_middle(y)}" r="{_rounded((max(x) - min(x)) / 2)}"'
         own = "; ".join(part for part in style if part not in common)
         facts = f'{facts.strip()} style="{own}"' if own else facts.strip()
         pieces += [text[end : element.start()], f"<{tag}{_attributes(f'{kind}:{name}', marks)} {facts}/>"]
