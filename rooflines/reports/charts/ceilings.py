@@ -72,14 +72,16 @@ def _key(sheet: PaperSheet, figure: Figure, rows: Sequence[RoofComparison]) -> N
     x, y = 0.2, height - 0.1
 
     def text(words: str, color: str) -> None:
-        style: Style = {
-            "size": SMALL,
-            "color": color,
-            "family": sheet.family,
-            "va": "center",
-            "parse_math": False,
-        }
-        figure.text(x / width, y / height, words, **style)
+        figure.text(
+            x / width,
+            y / height,
+            words,
+            size=SMALL,
+            color=color,
+            family=sheet.family,
+            va="center",
+            parse_math=False,
+        )
 
     for source, mark in _MARKS.items():
         if any(getattr(row, source) for row in rows):

@@ -131,8 +131,17 @@ class Curves(Drawing, frozen=True, kw_only=True):
             if one.low and one.high:
                 intervals = ([max(value, low) for value in one.low], [min(value, high) for value in one.high])
                 axes.vlines(one.x, *intervals, color=color, linewidth=1.0, alpha=0.7, zorder=2.5)
-            solid: Style = {"markevery": max(1, len(one.x) // _MOST_MARKS), "markeredgewidth": 0, "zorder": 3}
-            axes.plot(one.x, one.y, color=color, marker=mark, markersize=4, linewidth=1.3, **solid)
+            axes.plot(
+                one.x,
+                one.y,
+                color=color,
+                marker=mark,
+                markersize=4,
+                linewidth=1.3,
+                markevery=max(1, len(one.x) // _MOST_MARKS),
+                markeredgewidth=0,
+                zorder=3,
+            )
             ends.append((one.y[-1], one.name, color))
             if one.paper is not None:
                 axes.plot(axes.get_xlim(), [one.paper] * 2, **dashed)
@@ -264,13 +273,15 @@ class Beams(Drawing, frozen=True, kw_only=True):
             if bar.paper is not None:
                 # Below our bar, or in its place.
                 down = 0.25 if bar.value > 0 else 0.0
-                outline: Style = {
-                    "facecolor": sheet.ink.page,
-                    "edgecolor": color,
-                    "linewidth": 0.8,
-                    "zorder": 2,
-                }
-                axes.barh(index + down, bar.paper, height=0.18, **outline)
+                axes.barh(
+                    index + down,
+                    bar.paper,
+                    height=0.18,
+                    facecolor=sheet.ink.page,
+                    edgecolor=color,
+                    linewidth=0.8,
+                    zorder=2,
+                )
                 sheet.write(
                     axes, bar.paper + beside, index + down, bar.paper_text, size=SMALL, color=sheet.ink.muted
                 )

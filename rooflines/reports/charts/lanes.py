@@ -88,13 +88,15 @@ class Lanes(Drawing, frozen=True, kw_only=True):
             )
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / factor:g}")
         # Not the label of the axis, which is gone where a page numbers a part of it.
-        style = {"size": SMALL, "color": sheet.ink.muted, "ha": "right", "transform": axes.transAxes}
         sheet.write(
             axes,
             1,
             -22 / (_ROW if rows else lanes),
             f"{prefix}s since the {self.whole} began, as traced",
-            **style,
+            size=SMALL,
+            color=sheet.ink.muted,
+            ha="right",
+            transform=axes.transAxes,
         )
         return figure
 

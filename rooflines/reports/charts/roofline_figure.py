@@ -179,8 +179,14 @@ class RooflineChart(Drawing, frozen=True, kw_only=True):
         if self.band:
             x, upper = zip(*self.band, strict=True)
             lower = [_BAND * y for y in reversed(upper)]
-            style: Style = {"color": sheet.ink.band, "linewidth": 0, "zorder": 0.5, "gid": "band:0"}
-            plot.axes.fill((*x, *reversed(x)), (*upper, *lower), **style)
+            plot.axes.fill(
+                (*x, *reversed(x)),
+                (*upper, *lower),
+                color=sheet.ink.band,
+                linewidth=0,
+                zorder=0.5,
+                gid="band:0",
+            )
         if self.paths:
             plot.draw_paths()
         plot.draw_points()
@@ -450,8 +456,17 @@ class _Plot:
         """The whole run or a phase as a ring, named where there is room beside it."""
         if not self.chart.limits.contains(ring.intensity, ring.flop_per_s):
             return
-        style: Style = {"fillstyle": "none", "color": self.ink.text, "markeredgewidth": 1.4, "zorder": 5}
-        self.axes.plot(ring.intensity, ring.flop_per_s, "o", markersize=9, gid=f"ring:{number}", **style)
+        self.axes.plot(
+            ring.intensity,
+            ring.flop_per_s,
+            "o",
+            markersize=9,
+            gid=f"ring:{number}",
+            fillstyle="none",
+            color=self.ink.text,
+            markeredgewidth=1.4,
+            zorder=5,
+        )
         x, y = self.place(ring.intensity, ring.flop_per_s)
         length = self.sheet.length(ring.name)
         beside = (
@@ -516,8 +531,17 @@ class _Plot:
         # The table names the others.
         if covered and not roof.primary:
             return
-        style = {"rotation": math.degrees(angle), "rotation_mode": "anchor", "ha": "left", "color": color}
-        self.write(x, y, text, size=size, gid=f"roofname:{number}", **style)
+        self.write(
+            x,
+            y,
+            text,
+            size=size,
+            gid=f"roofname:{number}",
+            rotation=math.degrees(angle),
+            rotation_mode="anchor",
+            ha="left",
+            color=color,
+        )
         self.taken += [Box(px - 5, py - 5, px + 5, py + 5) for px, py in _along(x, y, length, angle)]
 
     def draw_ridge(self, number: int, ridge: Ridge) -> None:
@@ -525,13 +549,14 @@ class _Plot:
         if not self.chart.limits.contains(ridge.intensity, ridge.flop_per_s):
             return
         x, y = self.place(ridge.intensity, ridge.flop_per_s)
-        style: Style = {
-            "color": self.ink.faint_roof,
-            "linewidth": 0.5,
-            "linestyle": (0, (1, 2.5)),
-            "zorder": 1,
-        }
-        self.draw(((x, 0), (x, y)), gid=f"foot:{number}", **style)
+        self.draw(
+            ((x, 0), (x, y)),
+            gid=f"foot:{number}",
+            color=self.ink.faint_roof,
+            linewidth=0.5,
+            linestyle=(0, (1, 2.5)),
+            zorder=1,
+        )
         self.axes.plot(
             ridge.intensity,
             ridge.flop_per_s,
@@ -553,13 +578,20 @@ class _Plot:
         entries: Sequence[tuple[str, str]] = [
             (f"{category} {percent(share)}", category) for category, share in self.chart.legend
         ]
-        style: Style = {"markersize": 5, "alpha": _OPACITY, "markeredgewidth": 0, "clip_on": False}
         for text, category in [*entries, ("area: time", "")]:
             length = self.sheet.length(text)
             if x + length > self.width:
                 x, y = 10.0, y - SMALL - 3
             if category:
-                self.draw([(x - 6, y)], category_mark(category), color=self.sheet.color(category), **style)
+                self.draw(
+                    [(x - 6, y)],
+                    category_mark(category),
+                    color=self.sheet.color(category),
+                    markersize=5,
+                    alpha=_OPACITY,
+                    markeredgewidth=0,
+                    clip_on=False,
+                )
             self.write(x, y, text, color=self.ink.text if category else self.ink.muted)
             x += length + 20
 

@@ -178,12 +178,17 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
                     level.value, color=ink.text, linewidth=0.6, dashes=(5, 3), gid=f"own-level:{number}-{at}"
                 )
                 text = f" {level.text} {significant(level.value)} {row.unit}"
-                place = {
-                    "transform": axes.get_yaxis_transform(),
-                    "va": "bottom",
-                    "gid": f"at-own-level:{number}-{at}",
-                }
-                sheet.write(axes, 0, level.value, text, size=SMALL, color=ink.muted, **place)
+                sheet.write(
+                    axes,
+                    0,
+                    level.value,
+                    text,
+                    size=SMALL,
+                    color=ink.muted,
+                    transform=axes.get_yaxis_transform(),
+                    va="bottom",
+                    gid=f"at-own-level:{number}-{at}",
+                )
         if row.name == "clock":
             for at, held in enumerate(self.held):
                 if held.device == self.focus or sheet.page:
@@ -220,9 +225,13 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
             lines, pushed_apart([share * _ROW for share in shares], SMALL + 1.2, _ROW), strict=True
         ):
             strong = line.device == self.focus or gid.startswith("at-own")
-            style = {
-                "size": SMALL,
-                "color": sheet.ink.accent if strong else sheet.ink.muted,
-                "gid": f"{gid}-{at}",
-            }
-            sheet.write(axes, 1 + 4 / width, place / _ROW, line.name, transform=axes.transAxes, **style)
+            sheet.write(
+                axes,
+                1 + 4 / width,
+                place / _ROW,
+                line.name,
+                transform=axes.transAxes,
+                size=SMALL,
+                color=sheet.ink.accent if strong else sheet.ink.muted,
+                gid=f"{gid}-{at}",
+            )
