@@ -284,14 +284,13 @@ def trials_table(tuning: Tuning) -> Table:
 def _method(tuning: Tuning) -> Section:
     space = tuning.space
     rows = [(dimension.name.replace("_", " "), dimension.text) for dimension in space.dimensions]
-    pruned = tuning.objectives == ("accuracy",)
     runs = "training" if space.kind == "train" else "profile"
     texts = [
         f"Each trial is a {runs} in its own process. Optuna's TPE sampler chooses the settings; "
         f"the first trial is the {DEFAULT_LABEL} "
         f"({command_of(tuning.default.kind, tuning.default.options)})."
     ]
-    if pruned:
+    if tuning.objectives == ("accuracy",):
         texts.append(
             "A training whose accuracy is below the median of the others after the same epoch is "
             "stopped (pruned)."

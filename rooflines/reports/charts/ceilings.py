@@ -93,8 +93,7 @@ def _key(sheet: PaperSheet, figure: Figure, rows: Sequence[RoofComparison]) -> N
     held = {row.reference_source for row in rows if row.fraction is not None}
     if held:
         of_sheet = "reached: of the data sheet's figure" if "spec" in held else "reached:"
-        of_derived = "* of the derived figure" if "derived" in held else ""
-        text(joined(", ", of_sheet, of_derived), sheet.ink.muted)
+        text(joined(", ", of_sheet, "* of the derived figure" if "derived" in held else ""), sheet.ink.muted)
 
 
 def _mark(kind: str, ink: Ink, *, further: bool) -> Style:

@@ -177,12 +177,11 @@ class TimelineFigure(Drawing, frozen=True, kw_only=True):
                 axes.axhline(
                     level.value, color=ink.text, linewidth=0.6, dashes=(5, 3), gid=f"own-level:{number}-{at}"
                 )
-                text = f" {level.text} {significant(level.value)} {row.unit}"
                 sheet.write(
                     axes,
                     0,
                     level.value,
-                    text,
+                    f" {level.text} {significant(level.value)} {row.unit}",
                     size=SMALL,
                     color=ink.muted,
                     transform=axes.get_yaxis_transform(),

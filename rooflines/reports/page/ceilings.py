@@ -106,14 +106,13 @@ def _heading(ceilings: Ceilings, now: datetime | None = None) -> list[str]:
         if ceilings.measurements > 1
         else ""
     )
-    method = given("method {}", ceilings.method)
     driver = given("driver {}", ceilings.driver)
     packages = [
         f"{name} {ceilings.packages[name]}" for name in ("torch", "numba") if name in ceilings.packages
     ]
     return [
         joined(" · ", ceilings.device, ceilings.kind, threads, clock, which, held),
-        joined(", ", when, again, method, driver, *packages),
+        joined(", ", when, again, given("method {}", ceilings.method), driver, *packages),
     ]
 
 

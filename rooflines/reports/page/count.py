@@ -143,13 +143,12 @@ def _memory(memory: StepMemory) -> Section:
         (name, *((si(size, "B"), percent(size / memory.peak_bytes, 1)) if size else (ABSENT, ABSENT)))
         for name, size in msgspec.structs.asdict(memory.at_peak).items()
     )
-    columns = (PART, Column("size"), Column("share"))
     names = ", ".join(memory.unknown)
     return section(
         "memory",
         "Memory of a step",
         *said(f"{si(memory.peak_bytes, 'B')} of memory at the peak, {_place(memory)}"),
-        table("memory", columns, rows, "Peak memory by kind", show="always"),
+        table("memory", (PART, Column("size"), Column("share")), rows, "Peak memory by kind", show="always"),
         *said(given("Not included: memory that libraries allocate inside operators ({}).", names)),
     )
 

@@ -380,7 +380,6 @@ def _parts(forecast: Forecast) -> Table | None:
     if "attention" not in {part for _, part in sums}:
         return None
     devices = (Column(_name(one), "s", "own") for one in forecast.devices)
-    columns = (Column("part", format="text", least=13), Column("phase", format="text", least=7), *devices)
     order, shown = [phase.name for phase in forecast.steps[0].phases], []
     for (phase, part), times in sorted(
         sums.items(), key=lambda item: (order.index(item[0][0]), -max(item[1]))
@@ -391,7 +390,7 @@ def _parts(forecast: Forecast) -> Table | None:
             shown.append((part, phase, *(time_s or None for time_s in times)))
     return filled(
         "parts",
-        columns,
+        (Column("part", format="text", least=13), Column("phase", format="text", least=7), *devices),
         shown,
         "Bounds of the parts of the network, operators one after the other",
         note=f"One call of a phase.{_as_if(forecast)}",

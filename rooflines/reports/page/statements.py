@@ -229,8 +229,7 @@ def _memory(analysis: Analysis) -> Iterator[Said]:
     if memory.at_peak:
         parts = {name: value for name, value in asdict(memory.at_peak).items() if value}
         text = ", ".join(f"{name} {binary_bytes(value)}" for name, value in parts.items())
-        where = joined(" of ", memory.operator, memory.module)
-        place = given("Reached in {}", where) or "At the peak"
+        place = given("Reached in {}", joined(" of ", memory.operator, memory.module)) or "At the peak"
         yield Said("memory", f"{place}: {text}.", tuple(f"/memory/at_peak/{name}" for name in parts))
 
 

@@ -207,8 +207,7 @@ def _field_columns(fields: Mapping[str, Field]) -> list[_FigureColumn]:
     for key, field in fields.items():
         for summary in field.summary if "table" in field.shown else ():
             only = field.program and len(field.summary) == 1
-            whose = "this run" if field.program else ""
-            words = joined(", ", "" if only else SUMMARY_WORDS[summary], whose)
+            words = joined(", ", "" if only else SUMMARY_WORDS[summary], "this run" if field.program else "")
             keys.setdefault((field.label, words), []).append((key, summary, field))
     return [
         (title, remark, functools.partial(_first_read, tuple(found)))

@@ -169,14 +169,13 @@ def _bar(block: Bar) -> Plain:
 
 def _part(part: Part, *, in_full: bool = True) -> Plain:
     fill = _FILLS.get(part.pattern) or bound_style(part.pattern).light
-    pattern = "solid" if part.pattern in _FILLS else bound_style(part.pattern).pattern
     on = max(("#ffffff", _INK.text), key=lambda color: contrast(color, fill))
     text = f"{part.name} {percent(part.share)} ({part.text})" if in_full else part.name
     text = f"{part.letter} · {text}" if part.letter else text
     return {
         "share": part.share,
         "letter": part.letter,
-        "pattern": pattern,
+        "pattern": "solid" if part.pattern in _FILLS else bound_style(part.pattern).pattern,
         "fill": fill,
         "on": on,
         "text": text,
