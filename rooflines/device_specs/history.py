@@ -95,22 +95,16 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         for broken in broken_laws(best, self.threads):
             marks.setdefault(broken.suspect, []).append(broken.law)
         return Ceilings(
-            device=self.device,
-            kind=self.kind,
+            **{name: getattr(self, name) for name in self.__struct_fields__ if name != "sessions"},
             ceilings=tuple(
                 one.noted(f", {CONTRADICTS}: {' and '.join(marks[one.key])}") if one.key in marks else one
                 for one in best
             ),
-            fingerprint=self.fingerprint,
             measured_at=sessions[-1].measured_at,
             measurements=len(sessions),
             since=sessions[0].measured_at,
             full=any(one.full for one in sessions),
             sustained_s=held,
-            method=self.method,
-            packages=self.packages,
-            driver=self.driver,
-            threads=self.threads,
             clock_hz=max(clocks, default=None),
         )
 

@@ -35,7 +35,7 @@ from rooflines.reports.page.roofline import rate_lines, roofline_warning
 from rooflines.reports.page.statements import Said
 from rooflines.reports.words.text import joined
 from rooflines.roofline.judge.step.interference import shared_by
-from rooflines.sweeps.records import SweepAnalysis, SweepRow
+from rooflines.sweeps.records import PointResult, SweepAnalysis, SweepRow
 from rooflines.sweeps.results import KNEE, OBJECTIVES, Curve, Objective, by_axis, fit, knee, pareto
 from rooflines.units import interval, percent, quantity, seconds, sentence, significant
 
@@ -76,6 +76,7 @@ Paper = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
 def page(analysis: SweepAnalysis) -> Page:
     """Return the page of a sweep."""
     sweep, rows = analysis.sweep, analysis.rows
+    machines = ", ".join(facts_of_rows(rows, "device_name"))
     verdict, *said = sweep_sentences(rows)
     missing = [row for row in rows if row.unfinished]
     rounds = (
@@ -86,12 +87,12 @@ def page(analysis: SweepAnalysis) -> Page:
         "95 % interval is Student's t of their "
         "logarithms; with one round it is the interval of the median step. Operators are traced "
         "in the first round.",
-        *dict.fromkeys(sentence(row.facts["data"]) for row in rows if row.facts.get("data")),
+        *dict.fromkeys(map(sentence, facts_of_rows(rows, "data"))),
     ]
     return Page(
         kind="sweep",
         name=sweep.name,
-        title=f"{sweep.name} · {len(rows)} points · {', '.join(_devices(rows)) or 'nothing ran'}",
+        title=f"{sweep.name} · {len(rows)} points · {machines or 'nothing ran'}",
         created=sweep.created,
         rooflines=__version__,
         verdict=verdict,
@@ -109,8 +110,9 @@ def page(analysis: SweepAnalysis) -> Page:
     )
 
 
-def _devices(rows: Sequence[SweepRow]) -> list[str]:
-    return list(dict.fromkeys(row.facts["device_name"] for row in rows if row.facts.get("device_name")))
+def facts_of_rows(rows: Iterable[SweepRow | PointResult], name: str) -> list[str]:
+    """The values of the fact ``name``, each once, without empty ones."""
+    return list(dict.fromkeys(row.facts[name] for row in rows if row.facts.get(name)))
 
 
 def sweep_sentences(rows: Sequence[SweepRow]) -> list[str]:
@@ -281,7 +283,7 @@ def paths_section(rows: Sequence[SweepRow]) -> Section:
     """A roofline for each device, with the path of each series along the option that varies."""
     axis, found = by_axis(rows)
     blocks: list[Block] = []
-    for device in _devices(rows):
+    for device in facts_of_rows(rows, "device_name"):
         ours = [
             Curve(curve.name, tuple(row for row in curve.rows if row.facts.get("device_name") == device))
             for curve in found

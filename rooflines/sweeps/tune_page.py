@@ -25,7 +25,7 @@ from rooflines.reports.document import (
 )
 from rooflines.reports.words.sentences import command_of
 from rooflines.roofline.judge.step.interference import shared_by
-from rooflines.sweeps.page import choices_of
+from rooflines.sweeps.page import choices_of, facts_of_rows
 from rooflines.sweeps.records import SweepRow
 from rooflines.sweeps.results import OBJECTIVES, Objective
 from rooflines.sweeps.tune import DEFAULT_LABEL, Compared, Tuning
@@ -35,7 +35,7 @@ from rooflines.units import counted, percent, quantity, sentence, significant
 def page(tuning: Tuning) -> Page:
     """Return the page of ``tuning``."""
     results = tuning.results
-    machines = ", ".join(dict.fromkeys(filter(None, (result.facts.get("device_name") for result in results))))
+    machines = ", ".join(facts_of_rows(results, "device_name"))
     verdict, *said = sentences(tuning)
     return Page(
         kind="tune",
@@ -301,8 +301,7 @@ def _method(tuning: Tuning) -> Section:
         "that luck in a trial does not count. "
         f"Intervals are Student's t of the {statistic} of the pairs."
     )
-    data = dict.fromkeys(result.facts["data"] for result in tuning.results if result.facts.get("data"))
-    texts += map(sentence, data)
+    texts += map(sentence, facts_of_rows(tuning.results, "data"))
     command = said(tuning.command, "code", "full")
     return section(
         "method", "Method", Facts(rows=tuple(rows), kind="definitions"), *map(Paragraph, texts), *command

@@ -49,14 +49,15 @@ def roofline_of(analysis: Analysis) -> RooflineChart | None:
             time_s=row.time_s,
             precision=row.precision,
             engine=row.engine or "vector",
-            label=labels.get(index, ("", 0.0))[0],
-            gain_s=labels.get(index, ("", 0.0))[1],
+            label=label,
+            gain_s=gain_s,
             warning=roofline_warning(row.efficiency, row.flag),
             mark=_MARKS.get(row.phase, ""),
             spread=_spread(row) if is_delayed(analysis) else None,
             lines=_lines(row),
         )
         for index, row in placed.items()
+        for label, gain_s in [labels.get(index, ("", 0.0))]
     ]
     missing = sentences.missing_ceilings(analysis) or (
         None if points else sentences.missing_operators(analysis)

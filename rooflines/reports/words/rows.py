@@ -58,8 +58,9 @@ class TableRow(NamedTuple):
 def table_rows(analysis: Analysis) -> list[TableRow]:
     """All rows: those whose bound gains most by replay first, then those with the most headroom, where a
     row without a bound counts with its time; longest first without bounds."""
-    without_count = (
-        OperatorRow(
+    reasons: dict[str, list[OperatorRow]] = {"": list(analysis.operators)}
+    for gap in analysis.unmodeled:
+        row = OperatorRow(
             name=gap.name,
             module=gap.module,
             phase=gap.phase,
@@ -75,10 +76,6 @@ def table_rows(analysis: Analysis) -> list[TableRow]:
             caller=gap.caller,
             example=gap.example,
         )
-        for gap in analysis.unmodeled
-    )
-    reasons: dict[str, list[OperatorRow]] = {"": list(analysis.operators)}
-    for row, gap in zip(without_count, analysis.unmodeled, strict=True):
         reasons.setdefault(gap.reason, []).append(row)
     folded = ((reason, members) for reason, each in reasons.items() for members in repeated(each, analysis))
     rows = []
