@@ -137,7 +137,7 @@ def check_at(at: str | None, format: str | None, output: Path | None) -> None:
         )
 
 
-def json_of(record: Any, at: str | None = None) -> str:
+def json_of(record: Any, at: str | None) -> str:
     """``record`` as JSON, or what the JSON pointer ``at`` names in it."""
     from rooflines import serial
 

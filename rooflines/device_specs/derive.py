@@ -215,7 +215,7 @@ _ZEN_2 = 0x30  # the first model number of family 23 with 256-bit units
 _ZEN_5_MOBILE = ((0x20, 0x2F), (0x60, 0x6F))  # model numbers of family 26 whose units are 256 bits wide
 
 
-def core_rates(name: str, isa: tuple[str, ...], model: str = "") -> tuple[PerCycle, ...]:
+def core_rates(name: str, isa: tuple[str, ...], model: str) -> tuple[PerCycle, ...]:
     """Operations per cycle of one CPU core, from its instruction sets.
 
     ``isa`` is spelled as in /proc/cpuinfo, ``model`` is family/model/stepping (``detect.cpu_model``) and

@@ -512,7 +512,7 @@ def _run(device: torch.device, kernel: Any, grid: tuple[int, int], *arguments: A
 # --- MPS --------------------------------------------------------------------------------------------------
 
 
-def measure_mps(plan: Plan, device: torch.device, *, full: bool = False) -> None:
+def measure_mps(plan: Plan, device: torch.device, *, full: bool) -> None:
     """Measure every figure of an Apple GPU that judges a run; ``full`` adds bf16 and the copies from and to
     the host."""
     precisions: tuple[Precision, ...] = ("fp32", "fp16", "bf16") if full else ("fp32", "fp16")

@@ -42,7 +42,7 @@ def captured_beside(source: Path | str) -> tuple[str, str] | None:
     return (traces[0], folder) if len(traces) == 1 else None
 
 
-def find_captures(captures: Captures | None, of: str = "") -> dict[str, int | None]:
+def find_captures(captures: Captures | None, of: str) -> dict[str, int | None]:
     """The capture traces in files and folders, each with the number of tokens that it was captured for (None:
         not recorded).
 

@@ -28,9 +28,9 @@ def compare_with_commit(
     function: str,
     rounds: int,
     small: float,
-    output: Path | None = None,
-    anyway: bool = False,
-    progress: Progress | None = None,
+    output: Path | None,
+    anyway: bool,
+    progress: Progress | None,
 ) -> Comparison:
     """Profile the commit ``ref`` and the working tree ``rounds`` times in turn; the runs go into the
     directory ``output``.

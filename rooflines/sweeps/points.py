@@ -59,7 +59,7 @@ def parse_values(name: str, text: str, kind: Kind = "profile") -> list[OptionVal
     return values
 
 
-def parse_range(name: str, text: str, kind: Kind = "profile") -> tuple[float, float] | None:
+def parse_range(name: str, text: str, kind: Kind) -> tuple[float, float] | None:
     """Return the ends of ``low..high`` for the numeric option ``name``; None where ``text`` is no range or
     the option not a number."""
     kinds = _kinds(_hint(name, kind))

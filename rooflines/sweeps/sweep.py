@@ -63,7 +63,7 @@ def sweep(
 
 
 def write_sweep(
-    sweep: Sweep, directory: Path, formats: Sequence[str], *, progress: Progress | None = None
+    sweep: Sweep, directory: Path, formats: Sequence[str], *, progress: Progress | None
 ) -> tuple[Page, Written]:
     """Write the table and the page of the sweep in ``directory``; returns the page and what was written, by
     format."""

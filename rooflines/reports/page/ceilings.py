@@ -227,7 +227,7 @@ def _comparison_sentences(
 
 
 def ceilings_json(
-    ceilings: Ceilings, sessions: Sequence[HistorySession] = (), rows: Sequence[RoofComparison] | None = None
+    ceilings: Ceilings, sessions: Sequence[HistorySession], rows: Sequence[RoofComparison] | None
 ) -> str:
     """The ceilings as ``--ceilings FILE`` reads them, with every round of all measurements, and the
     comparison where there is one."""

@@ -61,7 +61,7 @@ def page(
     )
 
 
-def generation_page(found: GenerationCount, by: By = "operator", rows: int = 20, command: str = "") -> Page:
+def generation_page(found: GenerationCount, by: By, rows: int, command: str) -> Page:
     """The count of a generation: the memory, and each phase as ``page`` shows a step."""
     workload, sections, verdict = found.workload, [_generation_memory(found)], []
     for phase in found.phases:

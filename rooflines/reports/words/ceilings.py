@@ -20,7 +20,7 @@ SOURCE_WORDS = {
 }
 
 
-def source_words(roof: Ceiling, created: str = "") -> str:
+def source_words(roof: Ceiling, created: str) -> str:
     """The certainty of a ceiling: ``measured 2026-11-20, 3 days before, ±0.4 %``, ``from the data sheet, not
     measured``.
 
