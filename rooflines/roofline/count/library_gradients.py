@@ -15,11 +15,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from rooflines.profiler.read.records import OPERATOR, Int64s
-from rooflines.profiler.read.signature import TensorArg
+from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.counts import Counts, Group, Variant, places_of
 from rooflines.roofline.count.dispatchers import enclosed
 from rooflines.roofline.count.formulas import count
-from rooflines.roofline.count.formulas.nodes import FORWARD_NEEDED, with_forward
+from rooflines.roofline.count.formulas.arguments import listed
+from rooflines.roofline.count.formulas.nodes import FORWARD_NEEDED
 
 _NATIVE = "torch::autograd::CppNode<"
 _BACKWARD = "Backward"
@@ -55,10 +56,8 @@ def from_forward_calls(counts: Counts) -> Iterator[Group]:
     for (node_code, call_code), events in pairs.items():
         gradient = trace.signatures[node_code]
         forward = trace.signatures[call_code]
-        gradients = tuple(
-            TensorArg(one.shape, one.dtype) for one in gradient.args if isinstance(one, TensorArg)
-        )
-        backward = count(with_forward(gradient, gradients, forward))
+        gradients = tuple(TensorArg(one.shape, one.dtype) for one in listed(gradient.args))
+        backward = count(Signature(gradient.name, (gradients, *forward.args)))
         if backward.kind == "counted":
             yield [node for node, _ in events], Variant(gradient, backward, "arguments from its forward call")
         counted = count(forward, outputs=gradients)

@@ -11,7 +11,13 @@ from math import prod
 
 from rooflines.profiler.read.signature import MISSING, Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import Ints
-from rooflines.roofline.count.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
+from rooflines.roofline.count.formulas.convolution import (
+    BACKWARD,
+    BACKWARD_TRANSPOSED,
+    FORWARD,
+    TRANSPOSED,
+    fits_weight,
+)
 from rooflines.roofline.count.formulas.normalization import BATCH_NORM
 from rooflines.roofline.count.formulas.registry import aten
 
@@ -125,11 +131,7 @@ def taken(call: Signature, consumer: Signature) -> Evidence | None:
         return None
     if inputs.shape[: -rank - 1] != result.shape[: -rank - 1]:
         return None
-    into = inputs.shape[-rank - 1]
-    out = result.shape[-rank - 1]
-    if call.name in TRANSPOSED:
-        into, out = out, into
-    if out != weight.shape[0] or into % weight.shape[1]:
+    if not fits_weight(weight, inputs.shape[-rank - 1], result.shape[-rank - 1], call.name in TRANSPOSED):
         return None
     if result.shape == inputs.shape and consumer.name not in NORMS:
         return None

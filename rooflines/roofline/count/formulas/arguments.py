@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import TypeVar
 
 from rooflines.profiler.read.signature import (
     DTYPE_BYTES,
@@ -22,6 +23,7 @@ from rooflines.profiler.read.signature import (
 
 Ints = tuple[int, ...]
 TensorArgs = tuple[TensorArg, ...]
+_Found = TypeVar("_Found")
 _LONGEST_WALK = 1 << 20
 
 
@@ -80,9 +82,13 @@ class Arguments:
         index, default = self._fields[name]
         return (self.signature.args[index] if index < len(self.signature.args) else default) is not MISSING
 
+    def told(self, name: str) -> bool:
+        """Whether the schema has an argument of this name, and it was recorded or has a default."""
+        return self.has(name) and self.recorded(name)
+
     def given(self, name: str) -> Argument:
         """The argument as recorded or its default, None where there is neither."""
-        return self.value(name) if self.has(name) and self.recorded(name) else None
+        return self.value(name) if self.told(name) else None
 
     def tensor(self, name: str) -> TensorArg:
         """A tensor that the operator cannot do without."""
@@ -91,12 +97,20 @@ class Arguments:
             raise NotCounted(f"shape of '{name}' not recorded")
         return found
 
+    def operands(self, *names: str) -> TensorArgs:
+        """Tensors that the operator cannot do without."""
+        return tuple(map(self.tensor, names))
+
     def optional(self, name: str) -> TensorArg | None:
         """A tensor, or None where the call had none (old traces do not tell None from unrecorded)."""
         if name not in self._fields:
             return None
         found = self.signature.arg(self._fields[name][0])
         return found if isinstance(found, TensorArg) else None
+
+    def optionals(self, *names: str) -> tuple[TensorArg | None, ...]:
+        """Tensors, each None where the call had none."""
+        return tuple(map(self.optional, names))
 
     def tensors(self, name: str) -> TensorArgs:
         """The tensors of a list argument, or of a list of lists, perhaps none."""
@@ -148,6 +162,18 @@ class Arguments:
         if isinstance(found, int) and found in SCALAR_TYPES:
             return SCALAR_TYPES[found]
         raise NotCounted(f"argument '{name}' not recorded")
+
+
+def listed(found: Argument) -> TensorArgs:
+    """The tensors of a list; none of what is no list."""
+    return tuple(item for item in found if isinstance(item, TensorArg)) if isinstance(found, tuple) else ()
+
+
+def known(found: _Found | None, reason: str) -> _Found:
+    """What was found; raises NotCounted with the reason where nothing was."""
+    if found is None:
+        raise NotCounted(reason)
+    return found
 
 
 def every(count: int) -> range:

@@ -104,9 +104,7 @@ def _bound(value: Argument) -> int | None:
 
 
 def _sizes(args: Arguments, hints: Hints, backend: Backend) -> Attention:
-    query = args.tensor("query")
-    key = args.tensor("key")
-    value = args.tensor("value")
+    query, key, value = args.operands("query", "key", "value")
     if query.dtype.startswith("complex"):
         raise NotCounted("no formula for attention over complex numbers")
     if args.optional("used_k") is not None:
@@ -156,6 +154,13 @@ def has_dropout(args: Arguments) -> bool:
     return isinstance(value, int | float) and value > 0
 
 
+def score_cost(args: Arguments) -> int:
+    """FLOPs of a pair besides the products: scale, softmax; add the mask; add slope * distance; draw,
+    multiply."""
+    bias, alibi = args.optionals("bias", "alibi")
+    return 1 + SOFTMAX + (bias is not None) + 2 * (alibi is not None) + 2 * has_dropout(args)
+
+
 def _kept(args: Arguments, backend: Backend, rows: Ints) -> int:
     """Bytes that a forward leaves for its backward: one number a row, float32 or wider, and the state of the
     random numbers."""
@@ -178,17 +183,13 @@ def forward(signature: Signature, hints: Hints, **options: Any) -> Work:
     eighth = query.dtype.startswith("float8")
     args = Arguments(signature, (eighth and backend.eighths) or backend.schema)
     sizes = _sizes(args, hints, backend)
-    value = args.tensor("value")
-    bias = args.optional("bias")
-    alibi = args.optional("alibi")
-    # scale, softmax; add the mask; add slope * distance; draw, multiply
-    cost = 1 + SOFTMAX + (bias is not None) + 2 * (alibi is not None) + 2 * has_dropout(args)
-    others = [args.optional(name) for name in ("cum_q", "cum_k", "q_scale", "k_scale", "v_scale")]
+    key, value = args.operands("key", "value")
+    others = args.optionals("bias", "alibi", "cum_q", "cum_k", "q_scale", "k_scale", "v_scale")
     itemsize = 2 if eighth else size_of(query.dtype)  # of 8-bit inputs the result is bfloat16
     return Work(
         matrix_flops=sizes.flops,
-        other_flops=sizes.pairs * cost,
-        bytes_read=size(query, args.tensor("key"), value, bias, alibi, *others),
+        other_flops=sizes.pairs * score_cost(args),
+        bytes_read=size(query, key, value, *others),
         bytes_written=prod(sizes.rows) * value.shape[-1] * itemsize + _kept(args, backend, sizes.rows),
         precision=matrix_precision_of(query.dtype),
         assumption=sizes.assumption,
@@ -205,15 +206,13 @@ def backward(signature: Signature, hints: Hints, **options: Any) -> Work:
 def backward_work(args: Arguments, sizes: Attention) -> Work:
     """p = exp(scores - log_sum); the gradient of p is grad @ v^T, that of the scores p * (that - the row's
     sum of grad * out)."""
-    grad = args.tensor("grad")
-    query = args.tensor("query")
-    inputs = [query, args.tensor("key"), args.tensor("value")]
+    grad, *inputs = args.operands("grad", "query", "key", "value")
     bias = args.optional("bias")
     random = has_dropout(args)
     # scale, add the mask, p; its gradient (2), scale; of p and its gradient what was dropped
     cost = 1 + (bias is not None) + SOFTMAX_FROM_LOG_SUM + 3 + 4 * random
-    saved = [args.optional(name) for name in ("out", "log_sum", "cum_q", "cum_k")]
-    state = [args.optional(name) for name in ("seed", "offset")] if random else []
+    saved = args.optionals("out", "log_sum", "cum_q", "cum_k")
+    state = args.optionals("seed", "offset") if random else ()
     asked = args.flag("bias_needs_gradient", absent=False) or (
         args.has("output_mask") and args.mask("output_mask", 4)[3]
     )
@@ -222,7 +221,7 @@ def backward_work(args: Arguments, sizes: Attention) -> Work:
         other_flops=sizes.pairs * cost + 2 * grad.numel,
         bytes_read=size(grad, *inputs, bias, *saved, *state),
         bytes_written=written(*inputs, bias if bias is not None and asked else None),
-        precision=matrix_precision_of(query.dtype),
+        precision=matrix_precision_of(inputs[0].dtype),
         assumption=sizes.assumption,
     )
 

@@ -16,21 +16,10 @@ from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, s
 from rooflines.roofline.count.formulas.record import Work
 
 # Kineto notes what a collective sends and receives at the event that a process group leaves: how its name
-# begins, without underscores -> is it read, is it written. The first that fits counts.
-_NOTED: dict[str, tuple[bool, bool]] = {
-    "allreduce": (True, True),
-    "allgather": (True, True),
-    "reducescatter": (True, True),
-    "alltoall": (True, True),
-    "broadcast": (False, True),
-    "reduce": (True, False),
-    "gather": (True, False),
-    "scatter": (False, True),
-    "send": (True, False),
-    "recv": (False, True),
-    "barrier": (False, False),
-    "wait": (False, False),
-}
+# begins, without underscores, where this reads ("reducescatter" as well), where it writes, and where neither.
+_READ = ("allreduce", "allgather", "alltoall", "reduce", "gather", "send")
+_WRITTEN = ("allreduce", "allgather", "alltoall", "reducescatter", "broadcast", "scatter", "recv")
+_NEITHER = ("barrier", "wait")
 
 
 def noted(signature: Signature) -> Work:
@@ -38,10 +27,9 @@ def noted(signature: Signature) -> Work:
     arguments."""
     args = Arguments(signature, "collective elements_in elements_out dtype")
     collective = str(args.value("collective")).replace("_", "")
-    moved = next((moved for name, moved in _NOTED.items() if collective.startswith(name)), None)
-    if moved is None or collective.endswith("sparse"):
+    if not collective.startswith((*_READ, *_WRITTEN, *_NEITHER)) or collective.endswith("sparse"):
         raise NotCounted("collective not recorded")
-    read, written = moved
+    read, written = collective.startswith(_READ), collective.startswith(_WRITTEN)
     itemsize = size_of(args.dtype("dtype", "")) if read or written else 0
     return Work(
         bytes_read=args.integer("elements_in") * itemsize if read else 0,

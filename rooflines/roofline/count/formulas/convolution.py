@@ -161,22 +161,26 @@ def _check_output(inputs: TensorArg, weight: TensorArg, output: Ints, transposed
     channels_out = output[-rank - 1]
     if len(output) != len(inputs.shape) or output[: -rank - 1] != inputs.shape[: -rank - 1]:
         raise NotCounted("the shape of the output does not fit the input")
-    first, second = (channels_in, channels_out) if transposed else (channels_out, channels_in)
-    if first != weight.shape[0] or second % weight.shape[1]:
+    if not fits_weight(weight, channels_in, channels_out, transposed):
         raise NotCounted("the shape of the output does not fit the weight")
 
 
+def fits_weight(weight: TensorArg, channels_in: int, channels_out: int, transposed: bool) -> bool:
+    """Whether a weight makes these channels: a plain one is [out, in / groups, k...], a transposed one
+    [in, out / groups, k...]."""
+    first, second = (channels_in, channels_out) if transposed else (channels_out, channels_in)
+    return first == weight.shape[0] and second % weight.shape[1] == 0
+
+
 def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output: Ints | None) -> bool:
-    """The flag; where it was not recorded, what the channels of the output say: a plain weight is [out, in /
-    groups, k...], a transposed one [in, out / groups, k...]. Where both fit they are as much work if input
-    and output are of one size."""
+    """The flag; where it was not recorded, what the channels of the output say. Where both fit they are as
+    much work if input and output are of one size."""
     if not args.has("transposed") or args.recorded("transposed") or output is None:
         return args.flag("transposed", absent=False)
     rank = len(weight.shape) - 2
     channels_in = inputs.shape[-rank - 1]
     channels_out = output[-rank - 1]
-    plain = channels_out == weight.shape[0] and channels_in % weight.shape[1] == 0
-    transposed = channels_in == weight.shape[0] and channels_out % weight.shape[1] == 0
+    plain, transposed = (fits_weight(weight, channels_in, channels_out, flag) for flag in (False, True))
     if plain and transposed and prod(output) != inputs.numel:
         return args.flag("transposed")
     return transposed and not plain
@@ -184,12 +188,8 @@ def _is_transposed(args: Arguments, inputs: TensorArg, weight: TensorArg, output
 
 def forward(signature: Signature, hints: Hints, schema: str, spreads: bool = False) -> Work:
     args = Arguments(signature, schema)
-    inputs, weight, bias, added = (
-        args.tensor("self"),
-        args.tensor("weight"),
-        args.optional("bias"),
-        args.optional("added"),
-    )
+    inputs, weight = args.operands("self", "weight")
+    bias, added = args.optionals("bias", "added")
     output = hints.outputs[0].shape if hints.outputs else None
     conv = sizes(args, inputs, weight, spreads or _is_transposed(args, inputs, weight, output), output)
     fused = 2 * (added is not None) + signature.name.endswith("_relu")

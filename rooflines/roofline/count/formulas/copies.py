@@ -17,6 +17,7 @@ from rooflines.roofline.count.formulas.arguments import (
     TensorArgs,
     distinct,
     every,
+    listed,
     promote,
     size,
     size_of,
@@ -85,14 +86,9 @@ def _item_size(tensors: TensorArgs, output_bytes: int | None) -> int:
     return size_of(tensors[0].dtype)
 
 
-def _listed(signature: Signature) -> TensorArgs:
-    found = signature.arg(0)
-    return tuple(item for item in found if isinstance(item, TensorArg)) if isinstance(found, tuple) else ()
-
-
 def join(signature: Signature, hints: Hints) -> Work:
     """Every element of the list; different dtypes are promoted, as only a recording shows them."""
-    tensors = _listed(signature)
+    tensors = listed(signature.arg(0))
     if hints.outputs is not None and tensors:
         return moved(size(*tensors), written(*hints.outputs))
     if not tensors:

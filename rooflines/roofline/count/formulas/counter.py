@@ -94,7 +94,9 @@ def count(
         one = signature.args[0]
         work = Work(one.matrix_flops, one.other_flops, one.bytes_read, one.bytes_written, one.precision)
         return CallCount("counted", work, "other")
-    name = _without_overload(signature.name)
+    # ``aten::add.Tensor`` -> ``aten::add`` and ``_C::rms_norm.default`` -> ``_C::rms_norm``; other names, and
+    # those with a formula, as they are.
+    name = signature.name if signature.name in FORMULAS else _OVERLOAD.sub(r"\1", signature.name)
     entry = FORMULAS.get(name)
     if entry is None:
         load_family_of(name, library_names.canonical(name))
@@ -123,9 +125,3 @@ def lacks_formula(name: str) -> bool:
     """Whether the operator is only counted by what it calls."""
     found = count(Signature(name))
     return found.kind == "composite" or found.reason == NO_FORMULA
-
-
-def _without_overload(name: str) -> str:
-    """``aten::add.Tensor`` -> ``aten::add`` and ``_C::rms_norm.default`` -> ``_C::rms_norm``; other names,
-    and those with a formula, as they are."""
-    return name if name in FORMULAS else _OVERLOAD.sub(r"\1", name)

@@ -16,6 +16,7 @@ from rooflines.roofline.count.formulas.arguments import (
     NotCounted,
     broadcast,
     floating,
+    listed,
     promote,
     size,
     size_of,
@@ -51,10 +52,6 @@ def complex_cost(rule: Rule) -> int:
     return transcendentals * costs.COMPLEX_TRANSCENDENTAL + basics * costs.COMPLEX_MULTIPLY
 
 
-def _operands(args: Iterable[Argument]) -> list[TensorArg]:
-    return [arg for arg in args if isinstance(arg, TensorArg)]
-
-
 _TYPES: dict[type, str] = {float: "float64", int: "int64", complex: "complex128", bool: "bool"}
 _NUMBERS = frozenset(_TYPES.values())
 
@@ -66,9 +63,9 @@ def read_operands(operands: Iterable[Argument], mask: int | None = None) -> int:
     call: a trace shows ``x + 2.0`` as it shows an addition of a tensor. Of operands that are all
     0-dimensional the first is a tensor, and so is the one at position ``mask`` in any case.
     """
-    operands = list(operands)
+    operands = tuple(operands)
     first = next((index for index, operand in enumerate(operands) if isinstance(operand, TensorArg)), None)
-    if any(tensor.shape for tensor in _operands(operands)):
+    if any(tensor.shape for tensor in listed(operands)):
         first = None
     return size(
         *(
@@ -93,7 +90,7 @@ def rule_work(signature: Signature, rule: Rule, in_place: bool = False) -> Work:
         type(operand) in _TYPES for operand in operands
     ):  # torch.div(7, 2): a trace shows tensors without dimensions
         operands = tuple(TensorArg((), _TYPES[type(operand)]) for operand in operands)
-    read = _operands(operands)
+    read = listed(operands)
     if not read:
         raise NotCounted("shapes not recorded")
     shape = broadcast(tensor.shape for tensor in read)
@@ -101,7 +98,7 @@ def rule_work(signature: Signature, rule: Rule, in_place: bool = False) -> Work:
     if rule.result.endswith("float") and not floating(dtype):
         dtype = "float32"
     written = "bool" if rule.result == "bool" else real(dtype) if rule.result.startswith("real") else dtype
-    given = _operands(signature.args[rule.operands :])
+    given = listed(signature.args[rule.operands :])
     if in_place:
         written = read[0].dtype
     elif given and given[-1].shape == shape:

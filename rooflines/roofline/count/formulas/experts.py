@@ -36,15 +36,7 @@ ELEMENT_BYTES: dict[str, float] = {
     "fp32": 4,
 }
 PRECISIONS: dict[str, str] = {
-    "mxfp4": "fp8",
-    "mxe2m1": "fp8",
-    "e2m1": "fp8",
-    "mxe4m3": "fp8",
-    "e4m3": "fp8",
-    "fp8e4nv": "fp8",
-    "fp8e4b8": "fp8",
-    "fp8e5": "fp8",
-    "fp8e5b16": "fp8",
+    **dict.fromkeys(ELEMENT_BYTES, "fp8"),
     "bf16": "bf16",
     "bfloat16": "bf16",
     "fp16": "fp16",
@@ -61,12 +53,8 @@ def experts_hit(experts: int, chosen: int, tokens: int) -> float:
 def grouped_mm(signature: Signature) -> Work:
     """A recording adds the last two arguments (``profiler/calls/routing.py``)."""
     args = Arguments(signature, "self other offs=None bias=None out_dtype=None used=None chosen=None")
-    left, right, offsets, bias = (
-        args.tensor("self"),
-        args.tensor("other"),
-        args.optional("offs"),
-        args.optional("bias"),
-    )
+    left, right = args.operands("self", "other")
+    offsets, bias = args.optionals("offs", "bias")
     flops, shape = grouped_product(left, right, offsets)
     used = args.given("used")
     chosen = args.given("chosen")

@@ -15,6 +15,7 @@ from rooflines.roofline.count.formulas.arguments import (
     Arguments,
     NotCounted,
     broadcast,
+    listed,
     selected,
     size,
     size_of,
@@ -33,16 +34,10 @@ MASKS = ("bool", "uint8")
 # mask replaces as many dimensions as it has, and selects as many positions as its values say.
 
 
-def _index_tensors(indices: Argument) -> tuple[TensorArg, ...]:
-    return (
-        tuple(item for item in indices if isinstance(item, TensorArg)) if isinstance(indices, tuple) else ()
-    )
-
-
 def _elements_at(source: TensorArg, indices: Argument) -> int | None:
     """Elements of ``source`` at these indices; None where a mask alone decides. With other indices it selects
     as many positions as they have. None, too, where a trace has left the indices out."""
-    tensors = _index_tensors(indices)
+    tensors = listed(indices)
     masks = [tensor for tensor in tensors if tensor.dtype in MASKS]
     positions = prod(broadcast(tensor.shape for tensor in tensors if tensor.dtype not in MASKS))
     if not tensors or not isinstance(indices, tuple) or (masks and positions == 1):
@@ -64,7 +59,7 @@ def index(signature: Signature, hints: Hints) -> Work:
     elements = _elements_at(source, indices)
     known = elements * size_of(source.dtype) if elements is not None and hints.outputs is None else None
     results = hints.result_bytes(_NO_INDEX) if known is None else known
-    return moved(min(size(source), results) + size(*_index_tensors(indices)), results)
+    return moved(min(size(source), results) + size(*listed(indices)), results)
 
 
 def _put_elements(target: TensorArg, indices: Argument, values: TensorArg) -> int:
@@ -83,7 +78,7 @@ def _put_elements(target: TensorArg, indices: Argument, values: TensorArg) -> in
 def _fills_by_mask(target: TensorArg, indices: Argument, values: TensorArg) -> TensorArg | None:
     """The mask, as ``masked_fill`` takes it, of an assignment that puts the same at every position that it
     selects."""
-    tensors = _index_tensors(indices)
+    tensors = listed(indices)
     if len(tensors) != 1 or tensors[0].dtype not in MASKS:
         return None
     before = next(axis for axis, index in enumerate(indices) if index is not None)
@@ -97,8 +92,7 @@ def index_put(signature: Signature) -> Work:
     """``x[mask] = value`` is ``masked_fill_``, and is counted as such: which elements it spares depends on
     the mask's values."""
     args = Arguments(signature, "self indices=None values=None accumulate=False")
-    target = args.tensor("self")
-    values = args.tensor("values")
+    target, values = args.operands("self", "values")
     adds = args.flag("accumulate")
     indices = args.given("indices")
     in_place = signature.name.endswith("_")
@@ -106,7 +100,7 @@ def index_put(signature: Signature) -> Work:
     if mask is not None:
         return rule_work(Signature("aten::masked_fill", (target, mask, 0)), rule_of("masked_fill"), in_place)
     elements = _put_elements(target, indices, values)
-    return _scattered(target, elements, size(values, *_index_tensors(indices)), adds, in_place)
+    return _scattered(target, elements, size(values, *listed(indices)), adds, in_place)
 
 
 def _scattered(
@@ -134,8 +128,7 @@ def scatter(signature: Signature, schema: str) -> Work:
     """Along one dimension; ``include`` says whether what is there takes part."""
     args = Arguments(signature, schema)
     name = signature.name.removeprefix("aten::").rstrip("_")
-    target = args.tensor("self")
-    index = args.tensor("index")
+    target, index = args.operands("self", "index")
     src = args.optional("src")
     if name.startswith("index_"):
         extent = target.shape[args.integer("dim")] if target.shape else 1
@@ -150,6 +143,6 @@ def scatter(signature: Signature, schema: str) -> Work:
     adds = name not in _OVERWRITE and (
         name != "scatter" or (len(signature.args) > 4 and args.optional("reduce") is None)
     )
-    old = bool(args.value("include")) if args.has("include") and args.recorded("include") else True
+    old = bool(args.value("include")) if args.told("include") else True
     cost = 1 if args.given("alpha") in (None, 1) else 2
     return _scattered(target, elements, source + size(index), adds, signature.name.endswith("_"), cost, old)

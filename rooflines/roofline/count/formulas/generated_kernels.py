@@ -24,7 +24,14 @@ from operator import mul
 
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import NotCounted, TensorArgs, distinct, floating, size_of
+from rooflines.roofline.count.formulas.arguments import (
+    NotCounted,
+    TensorArgs,
+    distinct,
+    floating,
+    known,
+    size_of,
+)
 from rooflines.roofline.count.formulas.families import texts
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, precision_of
 from rooflines.roofline.count.formulas.registry import words
@@ -177,11 +184,9 @@ def flops_per_point(parsed: GeneratedName) -> int:
 def work_of(signature: Signature) -> Work:
     """The work of a call of a generated Triton kernel; NotCounted, with the reason, where its arguments do
     not determine it."""
-    parsed = parse_name(signature.name)
+    parsed = known(parse_name(signature.name), "a generated kernel whose name has no operators")
     tensors = signature.tensors
     sizes = [arg for arg in signature.args if isinstance(arg, int) and not isinstance(arg, bool)]
-    if parsed is None:
-        raise NotCounted("a generated kernel whose name has no operators")
     if not signature.args or not tensors:
         raise NotCounted(
             "a generated kernel without recorded arguments; use --inductor-cache, or record with "
@@ -216,7 +221,6 @@ def _looped(parsed: GeneratedName, tensors: TensorArgs, axes: list[int]) -> Work
     scatters = len(tensors) > 1 and bool(_SCATTERS & set(parsed.operators))
     first = tensors[0].numel in whole
     last = tensors[-1].numel in whole
-    read, written = 0, 0
     several = sum(tensor.numel in whole for tensor in tensors) > 1
     touched = []
     for tensor in tensors:
@@ -225,29 +229,25 @@ def _looped(parsed: GeneratedName, tensors: TensorArgs, axes: list[int]) -> Work
             elements = points
             assumed.append(_ONE_READ)
         touched.append(elements * size_of(tensor.dtype))
+    read, written = sum(touched), touched[-1]
     if scatters:
-        read = sum(touched)
-        written = touched[-1]
         assumed.append(_SCATTERED)
     elif not last:
         if not first:
             raise NotCounted("the arguments that the kernel writes are not determined by their sizes")
         # No buffer of its own for the result: it takes the place of the first argument.
-        read = sum(touched)
         written = touched[0]
         if parsed.kind == "red" and several:
             # A reduction in several loops also keeps a new result there, from one loop to the next.
             read -= touched[0]
             assumed.append(_NOT_READ)
     elif len(tensors) == 1 and not set(parsed.operators) <= _FACTORIES | _SCATTERS:
-        read, written = touched[0], touched[0]  # what the kernel reads is there as well
+        pass  # what the kernel reads is there as well
     elif first and len(tensors) > 1 and _is_operand(parsed, tensors):
-        read = sum(touched)
         written = touched[0]
         assumed.append(_IN_PLACE)
     else:
-        read = sum(touched[:-1])
-        written = touched[-1]
+        read -= touched[-1]
         if first and len(tensors) > 1:
             assumed.append(_NOT_IN_PLACE)
         elif several:

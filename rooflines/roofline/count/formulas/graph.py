@@ -43,7 +43,7 @@ def count_kernel(kernel: CompiledKernel, buffers: Sequence[Buffer], nodes: Seque
             )
         flops[found.category] = flops.get(found.category, 0) + found.work.flops
         total += Work(found.work.matrix_flops, found.work.other_flops, precision=found.work.precision)
-    category = max(flops, key=lambda name: flops[name], default="copy") if total.flops else "copy"
+    category = max(flops, key=flops.__getitem__, default="copy") if total.flops else "copy"
     added = [access for access in kernel.writes if access.adds]
     try:
         moved = Work(

@@ -123,11 +123,6 @@ def equal_lengths(count: int, queries: int, keys: int) -> tuple[tuple[int, int, 
     )
 
 
-def lengths_of(sums: Sequences) -> Lengths:
-    """The lengths that a server recorded."""
-    return Lengths(equal_lengths(sums.count, sums.queries, sums.keys), sums=sums)
-
-
 def packed_lengths(
     count: int, queries: int, keys: int, longest_query: int | None, longest_key: int | None, masked: bool
 ) -> Lengths:
@@ -169,5 +164,5 @@ def recorded_lengths(
     for total, longest in ((known.queries, longest_query), (known.keys, longest_key)):
         if longest is not None and total > known.count * longest:
             return None
-    found = lengths_of(known)
+    found = Lengths(equal_lengths(known.count, known.queries, known.keys), sums=known)
     return found if left is None or known.count == 1 else Lengths(found.groups, WINDOW, known)

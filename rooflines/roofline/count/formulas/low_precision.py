@@ -19,6 +19,7 @@ from rooflines.roofline.count.formulas.arguments import (
     Arguments,
     NotCounted,
     distinct,
+    known,
     size,
     size_of,
     written,
@@ -67,15 +68,9 @@ def packed_convolution(signature: Signature, hints: Hints, schema: str) -> Work:
     Windows of k positions over n touch n, or k for each of the results where the stride jumps over some.
     """
     args = Arguments(opened(signature), schema)
-    inputs, weight, bias, added = (
-        args.tensor("self"),
-        args.tensor("weight"),
-        args.optional("bias"),
-        args.optional("added"),
-    )
-    if hints.outputs is None:
-        raise NotCounted("output shapes not known")
-    (out,) = hints.outputs
+    inputs, weight = args.operands("self", "weight")
+    bias, added = args.optionals("bias", "added")
+    (out,) = known(hints.outputs, "output shapes not known")
     kernel = weight.shape[2:]
     transposed = "transpose" in signature.name
     taps = weight.shape[1] * prod(kernel)  # [out, in / groups, k...], transposed [in, out / groups, k...]

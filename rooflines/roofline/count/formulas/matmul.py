@@ -9,7 +9,15 @@ from __future__ import annotations
 from math import prod
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, Ints, NotCounted, broadcast, size, size_of
+from rooflines.roofline.count.formulas.arguments import (
+    Arguments,
+    Ints,
+    NotCounted,
+    broadcast,
+    known,
+    size,
+    size_of,
+)
 from rooflines.roofline.count.formulas.costs import (
     COMPLEX_ADD,
     COMPLEX_MULTIPLY,
@@ -168,9 +176,7 @@ def with_addition(signature: Signature) -> Work:
     args = Arguments(
         signature, f"self left right {'out_dtype ' if has_dtype else ''}beta=1 alpha=1 use_gelu=False"
     )
-    added = args.tensor("self")
-    left = args.tensor("left")
-    right = args.tensor("right")
+    added, left, right = args.operands("self", "left", "right")
     cost = addition_flops(left.dtype)
     if gelu:
         cost += GELU if args.flag("use_gelu") else 1
@@ -220,8 +226,7 @@ def linear(signature: Signature, schema: str) -> Work:
     activation fused."""
     binary = signature.name == "mkldnn::_linear_pointwise" and len(signature.args) == 5
     args = Arguments(signature, "self other weight bias attr" if binary else schema)
-    inputs = args.tensor("self")
-    weight = args.tensor("weight")
+    inputs, weight = args.operands("self", "weight")
     bias = args.optional("bias")
     if signature.name == "aten::linear":
         _refuse_sparse(inputs, weight)
@@ -262,9 +267,7 @@ def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None
     """
     if len(left.shape) == 3 and len(right.shape) == 3:  # [g, m, k] @ [g, k, n]: no offsets
         return product(left, right)
-    if offsets is None:
-        raise NotCounted("shape of 'offs' not recorded")
-    groups = offsets.numel
+    groups = known(offsets, "shape of 'offs' not recorded").numel
     if len(left.shape) == 2 and len(right.shape) == 3:  # rows: [sum m, k] @ [g, k, n] -> [sum m, n]
         shape: Ints = (left.shape[0], right.shape[-1])
     elif len(left.shape) == 3:  # columns: [g, m, k] @ [k, sum n] -> [m, sum n]
@@ -278,15 +281,10 @@ def grouped_product(left: TensorArg, right: TensorArg, offsets: TensorArg | None
 
 
 @named
-def grouped_flops(left: Tensors, right: Tensors, offsets: Tensors) -> int:
-    """FLOPs of a grouped product."""
-    return grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[0]
-
-
-@named
-def grouped_results(left: Tensors, right: Tensors, offsets: Tensors) -> int:
-    """Results of a grouped product."""
-    return prod(grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))[1])
+def grouped(left: Tensors, right: Tensors, offsets: Tensors) -> tuple[int, int]:
+    """FLOPs and results of a grouped product."""
+    flops, shape = grouped_product(left.tensors[0], right.tensors[0], next(iter(offsets.tensors), None))
+    return flops, prod(shape)
 
 
 def trilinear(signature: Signature) -> Work:
@@ -296,7 +294,7 @@ def trilinear(signature: Signature) -> Work:
     [1, o, i, j] and [b, 1, 1, j]: b * o * j results of i multiply-adds, then b * o of j.
     """
     args = Arguments(signature, "i1 i2 i3 expand1 expand2 expand3 sumdim unroll_dim=1")
-    tensors = [args.tensor(name) for name in ("i1", "i2", "i3")]
+    tensors = args.operands("i1", "i2", "i3")
     expanded = [_with_ones(tensor.shape, args.sizes(f"expand{n}")) for n, tensor in enumerate(tensors, 1)]
     absent = args.sizes("expand3")
     summed = args.sizes("sumdim")

@@ -9,15 +9,10 @@ tensors by their order.
 
 from __future__ import annotations
 
-from rooflines.profiler.read.signature import Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import NotCounted, TensorArgs
+from rooflines.profiler.read.signature import Signature
+from rooflines.roofline.count.formulas.arguments import NotCounted, TensorArgs, listed
 
 FORWARD_NEEDED = "its forward call is not in the trace"
-
-
-def with_forward(node: Signature, gradients: TensorArgs, forward: Signature) -> Signature:
-    """The signature of ``node`` with the arguments of the call that made it."""
-    return Signature(node.name, (gradients, *forward.args))
 
 
 def parts(signature: Signature) -> tuple[TensorArgs, Signature]:
@@ -25,7 +20,7 @@ def parts(signature: Signature) -> tuple[TensorArgs, Signature]:
     these are not known."""
     if not signature.args or not isinstance(signature.args[0], tuple):
         raise NotCounted(FORWARD_NEEDED)
-    gradients = tuple(one for one in signature.args[0] if isinstance(one, TensorArg))
+    gradients = listed(signature.args[0])
     if not gradients:
         raise NotCounted("shapes of the gradients not recorded")
     return gradients, Signature(signature.name, signature.args[1:])

@@ -38,10 +38,6 @@ def _kept(hints: Hints, made: int, count: int, inputs: TensorArg, parameter: Ten
     )
 
 
-def _channels(inputs: TensorArg) -> int:
-    return inputs.shape[1] if len(inputs.shape) > 1 else 1
-
-
 def batch_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     """In training the statistics of the batch are computed, saved for the backward, and mixed into the
     running ones."""
@@ -49,15 +45,14 @@ def batch_norm(signature: Signature, hints: Hints, schema: str) -> Work:
         schema = "self weight bias training"  # _native_batch_norm_legit.no_stats
     args = Arguments(signature, schema)
     inputs = args.tensor("self")
-    weight = args.optional("weight")
-    bias = args.optional("bias")
-    running = (args.optional("mean"), args.optional("var"))
+    weight, bias, *running = args.optionals("weight", "bias", "mean", "var")
     training = args.flag("training") if args.has("training") else "with_update" in signature.name
     made = written(inputs)
     if "functional" in signature.name:
         made += written(*running)
     if training and signature.name not in _WITHOUT_STATISTICS:
-        made += _kept(hints, made, 2 * _channels(inputs), inputs, weight or running[0])
+        channels = inputs.shape[1] if len(inputs.shape) > 1 else 1
+        made += _kept(hints, made, 2 * channels, inputs, weight or running[0])
     if hints.outputs is not None:
         made = written(*hints.outputs)
     return Work(
@@ -89,8 +84,7 @@ def affine_norm(signature: Signature, hints: Hints, schema: str) -> Work:
     """
     args = Arguments(signature, schema)
     inputs = args.tensor("self")
-    weight = args.optional("weight")
-    bias = args.optional("bias")
+    weight, bias = args.optionals("weight", "bias")
     made = written(inputs)
     if hints.outputs is not None:
         made = written(*hints.outputs)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rooflines.profiler.read.signature import Argument, Signature, TensorArg
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of
+from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, listed, size, size_of
 from rooflines.roofline.count.formulas.elementwise import adjusted, real, rule_of, rule_work
 from rooflines.roofline.count.formulas.record import Work, precision_of
 from rooflines.roofline.count.formulas.registry import Hints
@@ -57,16 +57,16 @@ def foreach(signature: Signature, hints: Hints) -> Work:
     name = signature.name.removeprefix("aten::_foreach_").rstrip("_")
     signature = _whole(signature, hints)
     in_place = signature.name.endswith("_")
-    listed = [
+    lists = [
         index for index, arg in enumerate(signature.args[: rule_of(name).operands]) if isinstance(arg, tuple)
     ]
     # a tensor outside the lists belongs to each call, and is read once
-    work = Work(bytes_read=size(*(arg for arg in signature.args if isinstance(arg, TensorArg))))
+    work = Work(bytes_read=size(*listed(signature.args)))
     for call, times in Counter(
         _each(signature, f"aten::{name}")
     ).items():  # most tensors of a network have few shapes
         one = rule_work(call, adjusted(name, call), in_place)
-        read = size(*(call.args[index] for index in listed if isinstance(call.args[index], TensorArg)))
+        read = size(*(call.args[index] for index in lists if isinstance(call.args[index], TensorArg)))
         work += Work(0, times * one.other_flops, times * read, times * one.bytes_written, one.precision)
     return work
 

@@ -22,7 +22,7 @@ from rooflines.roofline.count.formulas.arguments import (
     size_of,
     written,
 )
-from rooflines.roofline.count.formulas.attention import Attention, backward_work, has_dropout, sight
+from rooflines.roofline.count.formulas.attention import Attention, backward_work, score_cost, sight
 from rooflines.roofline.count.formulas.costs import SOFTMAX, TANH
 from rooflines.roofline.count.formulas.lengths import Lengths, packed_lengths, recorded_lengths
 from rooflines.roofline.count.formulas.nodes import parts
@@ -79,15 +79,9 @@ def _arguments(signature: Signature, layout: AttentionLayout) -> Arguments:
 
 def _fits(args: Arguments) -> bool:
     """Whether the arguments are of the kinds that their names say; what was not recorded fits."""
-    values = {
-        name: args.value(name, absent=None)
-        for name in (*_FLAGS, *_INTEGERS)
-        if args.has(name) and args.recorded(name)
-    }
-    flags = all(isinstance(values[name], bool) for name in _FLAGS if name in values)
-    integers = all(values[name] is None or type(values[name]) is int for name in _INTEGERS if name in values)
-    query = args.optional("query")
-    rest = args.optional("query_rest")
+    flags = all(isinstance(args.value(name), bool) for name in _FLAGS if args.told(name))
+    integers = all(args.given(name) is None or type(args.given(name)) is int for name in _INTEGERS)
+    query, rest = args.optionals("query", "query_rest")
     if query is not None and rest is not None and len(rest.shape) != len(query.shape):
         return False
     if args.has("ends_q") and query is not None and len(query.shape) != 4:
@@ -127,8 +121,7 @@ def _page_size(key: TensorArg, latent: bool) -> int:
 
 def _keys(args: Arguments, count: int, tokens: int) -> _Keys:
     key = args.tensor("key")
-    pages = args.optional("pages")
-    page_list = args.optional("page_list")
+    pages, page_list = args.optionals("pages", "page_list")
     longest = _positive(args, "max_k")
     bounds = []
     if pages is None and page_list is None:
@@ -218,16 +211,16 @@ def _part(tensor: TensorArg | None, some: int, of: int) -> int:
 def _sight(args: Arguments, layout: AttentionLayout) -> tuple[int | None, int | None, bool]:
     if layout.assumption == NO_WINDOW and args.has("window") and not args.recorded("window"):
         return None, 0 if args.flag("causal") else None, layout.lower_right
-    stated = args.has("lower_right") and args.recorded("lower_right")
-    left, right, lower_right = sight(args, args.flag("lower_right") if stated else layout.lower_right)
+    left, right, lower_right = sight(
+        args, args.flag("lower_right") if args.told("lower_right") else layout.lower_right
+    )
     sliding = _positive(args, "sliding_window")  # the query's own place and those before it
     return sliding - 1 if sliding else left, 0 if layout.causal else right, lower_right
 
 
 def _value_depth(args: Arguments) -> int:
     query = args.tensor("query")
-    value = args.optional("value")
-    out = args.optional("out")
+    value, out = args.optionals("value", "out")
     if out is not None and len(out.shape) >= len(query.shape):
         return out.shape[-1]
     return args.integer("value_depth") if value is None else value.shape[-1]
@@ -254,11 +247,8 @@ _SMALL = (
 def forward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work:
     """Two products; of a KV cache, the keys and values that a query sees, and those appended to it."""
     args = _arguments(signature, layout)
-    query = args.tensor("query")
-    key = args.tensor("key")
-    rest = args.optional("query_rest")
-    out = args.optional("out")
-    new = args.optional("new_key")
+    query, key = args.operands("query", "key")
+    rest, out, new = args.optionals("query_rest", "out", "new_key")
     if _positive(args, "chunk"):
         raise NotCounted("no formula for attention in chunks")
     left, right, lower_right = _sight(args, layout)
@@ -269,13 +259,7 @@ def forward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work
     seen = max(min(lengths.keys(left), keys.capacity) - appended, 0) if keys.cached else keys.capacity
     tokens = prod(query.shape[:-2])
     queries = min(lengths.queries, tokens)
-    cost = (
-        1
-        + SOFTMAX
-        + (args.optional("bias") is not None)
-        + 2 * (args.optional("alibi") is not None)
-        + 2 * has_dropout(args)
-    )
+    cost = score_cost(args)
     softcap = args.given("softcap")
     if isinstance(softcap, int | float) and softcap > 0:
         cost += TANH + 1
@@ -286,11 +270,7 @@ def forward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work
         if query.dtype.startswith("float8")
         else size_of(query.dtype)
     )
-    log_sum = (
-        args.flag("with_log_sum")
-        if args.has("with_log_sum") and args.recorded("with_log_sum")
-        else layout.log_sum
-    )
+    log_sum = args.flag("with_log_sum") if args.told("with_log_sum") else layout.log_sum
     appending = (new, args.optional("new_value"))
     return Work(
         matrix_flops=sizes.flops,
@@ -299,7 +279,7 @@ def forward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Work
         + _part(rest, queries, tokens)
         + _part(key, seen, keys.capacity)
         + _part(args.optional("value"), seen, keys.capacity)
-        + size(*appending, *(args.optional(name) for name in _SMALL)),
+        + size(*appending, *args.optionals(*_SMALL)),
         bytes_written=queries * query.shape[-2] * (sizes.value_depth * item + 4 * log_sum)
         + written(*appending),
         precision=matrix_precision_of(query.dtype),
@@ -313,8 +293,7 @@ def backward(signature: Signature, hints: Hints, layout: AttentionLayout) -> Wor
     args = _arguments(signature, layout)
     left, right, lower_right = _sight(args, layout)
     lengths, _ = _lengths(args, hints, left, right, layout)
-    query = args.tensor("query")
-    value = args.tensor("value")
+    query, value = args.operands("query", "value")
     meeting = query.shape[-2] * lengths.pairs(left, right, lower_right)
     return backward_work(
         args,
@@ -329,8 +308,7 @@ def function_backward(signature: Signature, hints: Hints, layout: AttentionLayou
     given = replace(layout, schemas=tuple(f"grad {schema}" for schema in layout.schemas))
     work = backward(signature, hints, given)
     args = _arguments(signature, given)
-    query = args.tensor("query")
-    value = args.tensor("value")
+    query, value = args.operands("query", "value")
     saved = prod(query.shape[:-1]) * (value.shape[-1] * size_of(query.dtype) + 4)
     return replace(work, bytes_read=work.bytes_read + saved)
 
@@ -375,12 +353,8 @@ def unified(signature: Signature, hints: Hints, schema: str) -> Work:
     args = Arguments(signature, schema)
     if args.has("latent") and args.flag("latent"):
         raise Dispatches
-    query, key, value, out = (
-        args.tensor("query"),
-        args.tensor("key"),
-        args.tensor("value"),
-        args.optional("out"),
-    )
+    query, key, value = args.operands("query", "key", "value")
+    out = args.optional("out")
     if len(key.shape) != 3 or len(query.shape) not in (2, 3):
         raise NotCounted("number of heads not recorded")
     depth = key.shape[-1]
@@ -406,5 +380,5 @@ def unified(signature: Signature, hints: Hints, schema: str) -> Work:
         + max(seen - new, 0) * cache,
         bytes_written=new * heads * value_depth * item + new * cache * writes,
         precision=matrix_precision_of(query.dtype),
-        assumption="; ".join(filter(None, (lengths.assumption, SERVED))),
+        assumption=_both(lengths.assumption, SERVED),
     )

@@ -57,7 +57,7 @@ def normal(signature: Signature) -> Work:
     """normal(mean, std) of which one or both are tensors; normal(mean, std, size, generator, dtype, ...) of
     neither."""
     args = Arguments(signature, "mean std=1.0")
-    parameters = [tensor for tensor in (args.optional("mean"), args.optional("std")) if tensor is not None]
+    parameters = [tensor for tensor in args.optionals("mean", "std") if tensor is not None]
     result = _out(signature)
     if result is None and parameters:
         result = TensorArg(broadcast(tensor.shape for tensor in parameters), parameters[0].dtype)

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from math import prod
 
 from rooflines.profiler.read.signature import Signature, TensorArg
-from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of, written
+from rooflines.roofline.count.formulas.arguments import (
+    Arguments,
+    NotCounted,
+    known,
+    size,
+    size_of,
+    written,
+)
 from rooflines.roofline.count.formulas.costs import (
     GRU_CELL,
     GRU_CELL_BACKWARD,
@@ -129,9 +136,7 @@ def _network(args: Arguments, cell: RecurrentCell) -> RecurrentNetwork:
     biases a layer has four in each direction, or five if projected.
     """
     inputs = args.tensor("self")
-    state = (*args.tensors("hx"), args.optional("hx"))[0]
-    if state is None:
-        raise NotCounted("shape of 'hx' not recorded")
+    state = known((*args.tensors("hx"), args.optional("hx"))[0], "shape of 'hx' not recorded")
     if args.has("mode"):
         mode = args.integer("mode")
         if not 0 <= mode < len(MODES):
@@ -179,7 +184,7 @@ def backward(signature: Signature, schema: str) -> Work:
     network = _network(args, LSTM)
     dtype = args.tensor("self").dtype
     of_input, of_hidden, of_cell, of_weights = args.mask("output_mask", 4)
-    gradients = (args.optional(name) for name in ("grad_output", "grad_hy", "grad_cy", "cy"))
+    gradients = args.optionals("grad_output", "grad_hy", "grad_cy", "cy")
     cell = network.cell
     inputs = network.tokens * network.inputs
     first_layer = 2 * inputs * network.directions * cell.gates * network.hidden
@@ -240,12 +245,8 @@ def quantized_cell(signature: Signature) -> Work:
     cell = _CELLS[signature.name]
     states = "hx cx" if isinstance(signature.arg(1), tuple) else "hx"  # a list is opened, too
     args = Arguments(opened(signature), f"self {states} weight_ih bias_ih weight_hh bias_hh")
-    inputs, state, weight, bias = (
-        args.tensor("self"),
-        args.tensor("hx"),
-        args.tensor("weight_ih"),
-        args.optional("bias_ih"),
-    )
+    inputs, state, weight = args.operands("self", "hx", "weight_ih")
+    bias = args.optional("bias_ih")
     kept = (state, args.optional("cx"))
     batch, hidden = state.shape
     network = RecurrentNetwork(cell, batch, batch, inputs.shape[-1], hidden, hidden, 1, 1, bias is not None)

@@ -12,7 +12,9 @@ from rooflines.roofline.count.formulas import costs
 from rooflines.roofline.count.formulas.arguments import (
     Arguments,
     NotCounted,
+    TensorArgs,
     floating,
+    listed,
     size,
     size_of,
     written,
@@ -49,9 +51,9 @@ def _reduced_sizes(tensor: TensorArg, axes: Argument) -> int:
     return prod(extent for axis, extent in enumerate(tensor.shape) if axis not in dropped)
 
 
-def _without_outs(signature: Signature) -> tuple[Signature, list[TensorArg]]:
+def _without_outs(signature: Signature) -> tuple[Signature, TensorArgs]:
     """The signature without the ``out`` tensors at its end, and these."""
-    outs = [arg for arg in signature.args[1:] if isinstance(arg, TensorArg)]
+    outs = listed(signature.args[1:])
     return replace(signature, args=signature.args[: len(signature.args) - len(outs)]), outs
 
 
@@ -71,9 +73,7 @@ def _result_bytes(rule: Reduction, dtype: str, along_axis: bool) -> int:
     }[rule.result]
 
 
-def _written(
-    args: Arguments, hints: Hints, outs: list[TensorArg], computed: Callable[[Argument], int]
-) -> int:
+def _written(args: Arguments, hints: Hints, outs: TensorArgs, computed: Callable[[Argument], int]) -> int:
     """Bytes of the results: recorded or allocated where the dimension is not known, those of ``outs``, or
     ``computed`` from it."""
     made = written(*hints.outputs) if hints.outputs is not None else hints.output_bytes

@@ -13,7 +13,7 @@ from typing import Literal
 
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas import shapes
-from rooflines.roofline.count.formulas.arguments import Dispatches, NotCounted, TensorArgs, written
+from rooflines.roofline.count.formulas.arguments import Dispatches, NotCounted, TensorArgs, known, written
 from rooflines.roofline.count.formulas.families import is_torchs
 from rooflines.roofline.count.formulas.lengths import Sequences
 from rooflines.roofline.count.formulas.record import Work
@@ -54,9 +54,7 @@ class Hints:
         """The tensors that the call returns: as recorded, else as torch's own shape inference has them;
         raises NotCounted."""
         found = self.outputs if self.outputs is not None else shapes.infer(signature)
-        if found is None:
-            raise NotCounted("output shapes not known")
-        return found
+        return known(found, "output shapes not known")
 
     def left_out(self) -> TensorArgs:
         """A list that the trace left out, as long as the parameters that the call updates together; empty
@@ -78,9 +76,7 @@ class Hints:
         NotCounted says ``reason``."""
         if self.outputs is not None:
             return written(*self.outputs)
-        if self.output_bytes is None:
-            raise NotCounted(reason)
-        return self.output_bytes
+        return known(self.output_bytes, reason)
 
 
 HintedFormula = Callable[[Signature, Hints], Work]

@@ -147,10 +147,9 @@ def im2col(signature: Signature) -> Work:
     args = Arguments(signature, "self kernel dilation padding stride")
     inputs = args.tensor("self")
     extents = inputs.shape[-2:]
-    kernel = args.integers("kernel", 2)
-    dilation = args.integers("dilation", 2)
-    padding = args.integers("padding", 2)
-    stride = args.integers("stride", 2)
+    kernel, dilation, padding, stride = (
+        args.integers(name, 2) for name in ("kernel", "dilation", "padding", "stride")
+    )
     windows = tuple(map(output_size, extents, kernel, stride, padding, dilation))
     planes = prod(inputs.shape[:-2])
     itemsize = size_of(inputs.dtype)

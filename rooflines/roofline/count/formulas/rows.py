@@ -104,7 +104,7 @@ class Tensors:
 
     def __getitem__(self, index: Any) -> Any:
         try:
-            return self.tensors[0].shape[index] if self.tensors else 0
+            return self.shape[index] if self.tensors else 0
         except IndexError:
             raise NotCounted("shapes not recorded") from None
 
@@ -138,7 +138,7 @@ class Tensors:
 
     @property
     def item(self) -> int:
-        return size_of(self.tensors[0].dtype) if self.tensors else 0
+        return size_of(self.dtype) if self.tensors else 0
 
 
 def _selected(source: Tensors, elements: int) -> int:
@@ -148,10 +148,9 @@ def _selected(source: Tensors, elements: int) -> int:
 
 def _first(source: Tensors, rows: int) -> int:
     """Elements of the first ``rows`` rows: a captured graph pads its batch with more."""
-    found = source.tensors[0] if source.tensors else None
-    if found is None or not found.shape or found.shape[0] < rows:
+    if not source.shape or source.shape[0] < rows:
         raise NotCounted("more tokens than keys")
-    return found.numel // max(found.shape[0], 1) * rows
+    return source.tensors[0].numel // max(source.shape[0], 1) * rows
 
 
 def _share(experts: int, rows: int, *sources: Tensors) -> int:

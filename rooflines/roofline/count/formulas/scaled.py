@@ -60,12 +60,8 @@ def scaled_work(signature: Signature, schema: str) -> Work:
     """
     plain, fields = parse(schema)
     args = Arguments(signature, plain)
-    left, right, out, bias = (
-        args.tensor("left"),
-        args.tensor("right"),
-        args.optional("out"),
-        args.optional("bias"),
-    )
+    left, right = args.operands("left", "right")
+    out, bias = args.optionals("out", "bias")
     batch, m, k, n = sizes(left, right, out)
     results = batch * m * n
     others = [

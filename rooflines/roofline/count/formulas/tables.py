@@ -108,9 +108,7 @@ class FileFormula:
                 import_module(f"{__package__}.{module}")
         if "by" in self._naming:
             function = _function(self._naming["by"])
-            return partial(
-                _hinted if "hints" in _parameters(function) else _plain, function, given, **self.said
-            )
+            return partial(_called, function, given, "hints" in _parameters(function), **self.said)
         kind = next(filter(self._options.__contains__, _KINDS), "")
         if kind:
             from rooflines.roofline.count.formulas.packed_attention import layout_formula
@@ -220,14 +218,11 @@ def _function(name: str) -> Callable[..., Any]:
     return found
 
 
-def _hinted(
-    function: Callable[..., Work], given: Given, signature: Signature, hints: Hints, **said: Any
+def _called(
+    function: Callable[..., Work], given: Given, hinted: bool, signature: Signature, hints: Hints, **said: Any
 ) -> Work:
-    return function(given(signature) if given else signature, hints, **said)
-
-
-def _plain(function: Callable[..., Work], given: Given, signature: Signature, _: Hints, **said: Any) -> Work:
-    return function(given(signature) if given else signature, **said)
+    call = given(signature) if given else signature
+    return function(call, hints, **said) if hinted else function(call, **said)
 
 
 def _raise(error: type[Exception], reason: str, *_: Any) -> NoReturn:

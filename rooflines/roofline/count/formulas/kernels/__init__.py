@@ -69,27 +69,21 @@ def _allocation(call: Signature) -> TensorArg | None:
     return None if name is None else TensorArg(sizes, name)
 
 
-# The pattern of a kernel's name -> the module of its family.
-_FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(
-            r"_(p_)?matmul(_ogs)?_[NT]{3}_|_finalize_matmul_scatter|_topk_forward"
-            r"|_sum_bitmatrix_rows|_combined_routing_"
-        ),
-        "triton_kernels",
+# The module of a family -> the pattern of its kernels' names.
+_FAMILIES: dict[str, re.Pattern[str]] = {
+    "triton_kernels": re.compile(
+        r"_(p_)?matmul(_ogs)?_[NT]{3}_|_finalize_matmul_scatter|_topk_forward"
+        r"|_sum_bitmatrix_rows|_combined_routing_"
     ),
-    (
-        re.compile(
-            r"bmm_\w+_t\d+x\d+x\d+|(void )?(moe::dev::|tensorrt_llm::kernels::quantize_with_block_size)"
-        ),
-        "tensorrt_llm",
+    "tensorrt_llm": re.compile(
+        r"bmm_\w+_t\d+x\d+x\d+|(void )?(moe::dev::|tensorrt_llm::kernels::quantize_with_block_size)"
     ),
-)
+}
 
 
 def family_of(kernel: str) -> str | None:
     """The family of a kernel; None for a kernel of no family here."""
-    return next((module for pattern, module in _FAMILIES if pattern.match(kernel)), None)
+    return next((module for module, pattern in _FAMILIES.items() if pattern.match(kernel)), None)
 
 
 def count_launch(launch: Launch, label: str) -> tuple[Signature, CallCount] | None:

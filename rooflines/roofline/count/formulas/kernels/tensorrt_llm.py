@@ -18,7 +18,7 @@ import re
 
 from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import NotCounted, size
+from rooflines.roofline.count.formulas.arguments import NotCounted, known, size
 from rooflines.roofline.count.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
 from rooflines.roofline.count.formulas.kernels import Launch, LaunchWork
 from rooflines.roofline.count.formulas.record import Work, precision_of
@@ -50,9 +50,7 @@ def work(launch: Launch) -> LaunchWork:
 
 def _product(launch: Launch) -> LaunchWork:
     """The product of the rows of all tokens and their experts' weights; padding is not counted."""
-    found = _NAME.match(launch.kernel)
-    if found is None:
-        raise NotCounted("kernel name of an unsupported version of the batched GEMM")
+    found = known(_NAME.match(launch.kernel), "kernel name of an unsupported version of the batched GEMM")
     y_type = found["y"].lower()
     x_type = found["x"].lower()
     w_type = (found["w"] or found["x"]).lower()
@@ -86,17 +84,12 @@ def _product(launch: Launch) -> LaunchWork:
 
 def _routed_rows(launch: Launch, tokens: int) -> TensorArg:
     """The experts chosen for each token, [tokens, top-k], as they were allocated."""
-    found = next(
-        (
-            one
-            for one in launch.allocated
-            if len(one.shape) == 2 and one.shape[0] == tokens and one.shape[1] <= 64
-        ),
-        None,
+    found = (
+        one
+        for one in launch.allocated
+        if len(one.shape) == 2 and one.shape[0] == tokens and one.shape[1] <= 64
     )
-    if found is None:
-        raise NotCounted("the number of experts for a token is not recorded")
-    return found
+    return known(next(found, None), "the number of experts for a token is not recorded")
 
 
 def _results(launch: Launch, rows: int) -> tuple[TensorArg, TensorArg]:
@@ -134,12 +127,10 @@ def _finalize(launch: Launch) -> LaunchWork:
     padding is not read."""
     tokens = launch.wrapped(0).shape[0]
     chosen = _routed_rows(launch, tokens)
-    rows = next(
-        (one for one in reversed(launch.allocated) if len(one.shape) == 2 and one.shape[0] >= chosen.numel),
-        None,
+    found = (
+        one for one in reversed(launch.allocated) if len(one.shape) == 2 and one.shape[0] >= chosen.numel
     )
-    if rows is None:
-        raise NotCounted("the rows that the kernel adds are not recorded")
+    rows = known(next(found, None), "the rows that the kernel adds are not recorded")
     hidden = rows.shape[1]
     return (rows, chosen), Work(
         other_flops=2 * chosen.numel * hidden,

@@ -18,7 +18,7 @@ import re
 
 from rooflines.profiler.read.signature import TensorArg
 from rooflines.roofline.count.formulas import costs
-from rooflines.roofline.count.formulas.arguments import NotCounted, floating, size
+from rooflines.roofline.count.formulas.arguments import NotCounted, floating, known, size
 from rooflines.roofline.count.formulas.experts import ELEMENT_BYTES, PRECISIONS, SPREAD
 from rooflines.roofline.count.formulas.kernels import Launch, LaunchWork, allocations
 from rooflines.roofline.count.formulas.record import Work, precision_of
@@ -42,9 +42,7 @@ def work(launch: Launch) -> LaunchWork:
 
 def _product(launch: Launch) -> LaunchWork:
     """The product of the gathered rows and their experts' weights."""
-    found = _NAME.match(launch.kernel)
-    if found is None:
-        raise NotCounted("kernel name of an unsupported version of triton_kernels")
+    found = known(_NAME.match(launch.kernel), "kernel name of an unsupported version of triton_kernels")
     x_type = found["x"]
     w_type = found["w"]
     y_type = found["y"]
@@ -56,12 +54,10 @@ def _product(launch: Launch) -> LaunchWork:
         for call in launch.before
         if call.name == "aten::view" and call.args and isinstance(call.args[0], TensorArg)
     ]
-    weight = next(
-        (one for one in reversed(viewed) if len(one.shape) == 3 and (packed == 1 or not floating(one.dtype))),
-        None,
+    weights = (
+        one for one in reversed(viewed) if len(one.shape) == 3 and (packed == 1 or not floating(one.dtype))
     )
-    if weight is None:
-        raise NotCounted("the weights of the experts are not recorded")
+    weight = known(next(weights, None), "the weights of the experts are not recorded")
     experts = weight.shape[0]
     k = weight.shape[1] * packed
     n = weight.shape[2]

@@ -65,10 +65,9 @@ class _Lookup:
 def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
     """The sizes of a lookup; ``result`` is what it returned, or the gradient of that."""
     weights = tuple(
-        found for name in ("host", "dev", "uvm") if (found := args.optional(name)) is not None and found.numel
+        found for found in args.optionals("host", "dev", "uvm") if found is not None and found.numel
     )
-    indices = args.tensor("indices")
-    offsets = args.tensor("offsets")
+    indices, offsets = args.operands("indices", "offsets")
     if not weights:
         raise NotCounted("shapes of the tables not recorded")
     tables = args.tensor("weights_offsets" if args.has("width") else "D_offsets").numel - (
@@ -76,7 +75,7 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
     )
     bags = (offsets.numel - 1) // tables if tables else 0
     count, mixed = indices.numel, False
-    pooling = args.integer("pooling") if args.has("pooling") and args.recorded("pooling") else None
+    pooling = args.integer("pooling") if args.told("pooling") else None
     if args.has("width"):
         pooling = _NO_BAG
         elements = count * (result.shape[-1] if result is not None else args.integer("width"))
@@ -99,7 +98,7 @@ def _lookup(args: Arguments, result: TensorArg | None) -> _Lookup:
         )
         if not total:
             raise NotCounted("width of the tables not recorded")
-        widest = args.integer("max_D") if args.has("max_D") and args.recorded("max_D") else total
+        widest = args.integer("max_D") if args.told("max_D") else total
         mixed = tables > 1 and widest * tables != total
         elements = count * total // tables
     factors = args.optional("indice_weights")
