@@ -96,7 +96,7 @@ def short_kernel(name: str) -> str:
         found = name[:_READ]
     else:
         found = (
-            next((text for rule in _RULES if (text := _ruled(name[:_READ], rule))), "")
+            next((text for rule in _RULES if (text := _ruled(name[:_READ], *rule))), "")
             or _heart(name)
             or name.strip()
             or name
@@ -141,10 +141,7 @@ def _tile(name: str) -> str:
 # --- families ---------------------------------------------------------------------------------------------
 
 
-def _collective(name: str) -> str | None:
-    found = re.match(r"(nccl|rccl)(?:Dev)?Kernel_([A-Za-z]+)(\w*)", name)
-    if found is None:
-        return None
+def _collective(found: re.Match[str], name: str) -> str:
     words = found[3].lower()
     algorithm = next((one for one in ("ring", "tree", "collnet", "nvls") if one in words), "")
     operation = next((one for one in ("sum", "prod", "max", "min", "avg") if f"_{one}" in words), "")
@@ -181,22 +178,14 @@ _COMPOSABLE_TYPES = re.compile(
 )
 
 
-def _composable(name: str) -> str | None:
-    if not re.match(r"(?:void )?ck(?:_tile)?::|_ZN\d+ck(?:\d|_tile)", name):
-        return None
+def _composable(_: re.Match[str], name: str) -> str:
     kind = next((text for word, text in _COMPOSABLE.items() if word in name), "")
     found = _COMPOSABLE_TYPES.search(name)
     precision = (found.lastgroup or "") if found and "sorting" not in kind else ""
-    return _told(kind, precision, "(CK)") if kind else None
+    return _told(kind, precision, "(CK)") if kind else ""
 
 
-def _convolution(name: str) -> str | None:
-    if not re.search(
-        r"[sh](?:\d+)?cudnn_|_convolve_|implicit_gemm|[Ww]inograd|fprop|dgrad|wgrad|Conv2d"
-        r"|cudnn::(?:\w+::)*\w*conv",
-        name,
-    ):
-        return None
+def _convolution(_: re.Match[str], name: str) -> str:
     way = next((text for word, text in _DIRECTIONS.items() if word in name.lower()), "")
     letter = re.search(r"(?:^|_)([sh])(?:\d+)?cudnn", name)
     precision = _precision(name) or ("fp32" if "sgemm" in name else _LETTERS[letter[1]] if letter else "")
@@ -204,12 +193,11 @@ def _convolution(name: str) -> str | None:
     return _told("convolution", way, precision, method, "(cuDNN)")
 
 
-def _grouped(name: str) -> str | None:
+_KIND = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
+
+
+def _grouped(found: re.Match[str], name: str) -> str:
     """Products of rows with the weights of their experts."""
-    kind = r"(?:Mx)?(?:E\dm\d|Bfloat16|Fp16|Fp32)"
-    found = re.match(rf"bmm_{kind}_({kind}?)({kind})_\w+?_t(\d+x\d+x\d+)", name)
-    if found is None:
-        return None
     weights, rows = (_FORMATS.get(word, word) for word in (found[1] or found[2], found[2]))
     gate = re.search(r"swiGlu|geGlu", name)
     return _told(
@@ -217,21 +205,18 @@ def _grouped(name: str) -> str | None:
     )
 
 
-def _tensile(name: str) -> str | None:
+def _tensile(found: re.Match[str], name: str) -> str:
     """Its layout is that of BLAS: ``TN`` of ``Alik_Bljk``. The first index is contiguous, and ``l`` is summed
     over."""
-    found = re.match(r"(?:Custom_)?Cijk_\w(\w)\w\w_\w(\w)\w\w_([A-Z0-9]+)", name)
-    if found is None:
-        return None
     precision = "fp8" if found[3].startswith(("F8", "B8")) else _LETTERS.get(found[3][0].lower(), "")
     layout = ("T" if found[1] == "l" else "N") + ("N" if found[2] == "l" else "T")
     return _told("GEMM", precision, _tile(name), layout, "(Tensile)")
 
 
-def _product(name: str) -> str | None:
+def _product(_: re.Match[str], name: str) -> str:
     function = _kernel_function(name)
     if "gemm" not in function.rpartition("::")[2].lower():
-        return None
+        return ""
     code = re.search(r"cutlass\w*_[a-z0-9_]*gemm\w*", name)
     text = code[0] if code else name
     letter = re.search(r"([shdicz])(?:\d+)*gemm", text)
@@ -257,29 +242,22 @@ def _kernel_function(name: str) -> str:
     return function
 
 
-def _element_wise(name: str) -> str | None:
-    found = re.search(r"(\w*elementwise_kernel\w*)<", name)
-    if found is None or "scatter_gather" in name:
-        return None
+def _element_wise(found: re.Match[str], name: str) -> str:
+    if "scatter_gather" in name:
+        return ""
     size = re.match(r"\d+", name[found.end() :])
     way = f"(vectorized x{size[0]})" if size and found[1].startswith("vectorized") else ""
     # The functor's own name ends where its arguments begin: a lambda lies in the function that launches it.
     return _told("element-wise", _operation(name[found.end() :]), way)
 
 
-def _of_many(name: str) -> str | None:
-    found = re.search(r"multi_tensor_apply_kernel<", name)
-    if found is None:
-        return None
+def _of_many(found: re.Match[str], name: str) -> str:
     arguments = name[found.end() :]
     standard = re.search(r"std::(plus|minus|multiplies|divides)<", arguments)
     return _told("foreach", _OPERATIONS[standard[1]] if standard else _operation(arguments))
 
 
-def _reduction(name: str) -> str | None:
-    found = re.search(r"(?<!\w)reduce_kernel<", name)
-    if found is None:
-        return None
+def _reduction(found: re.Match[str], name: str) -> str:
     inner = re.search(r"(sum|prod|max|min|and|or|xor)_functor|(\w+?)Ops<|(\w+?)NanFunctor", name)
     word = next((text for text in inner.groups() if text), "") if inner else _operation(name[found.end() :])
     return _told("reduce", {"Welford": "variance", "NormTwo": "norm"}.get(word, _lower(word)))
@@ -304,10 +282,10 @@ _WORDS = {
     "d": "fp64",  # nvjet
 }
 # In order: what a name contains and what such a kernel is, with the words that the parentheses hold and the
-# precision and the tile that the name says; or a function that tells it.
-_RULES: tuple[tuple[str, str] | Callable[[str], str | None], ...] = (
-    _collective,
-    _composable,
+# precision and the tile that the name says; or a function that tells it, empty where it does not know.
+_RULES: tuple[tuple[str, str | Callable[[re.Match[str], str], str]], ...] = (
+    (r"^(nccl|rccl)(?:Dev)?Kernel_([A-Za-z]+)(\w*)", _collective),
+    (r"^(?:(?:void )?ck(?:_tile)?::|_ZN\d+ck(?:\d|_tile))", _composable),
     (r"(?i)flashattn(fwd|bwd)", "flash attention {0} {precision} (version 3)"),
     (r"Batch(?:Prefill|Decode)With(?:Paged|Ragged)KVCache", "paged attention {precision} (FlashInfer)"),
     (r"kernel_unified_attention_", "paged attention {precision} (vLLM)"),
@@ -319,9 +297,9 @@ _RULES: tuple[tuple[str, str] | Callable[[str], str | None], ...] = (
     (r"fmha_cutlass([FB])", "memory-efficient attention {0} {precision} (CUTLASS)"),
     (r"(?i)^(?=.*sdpa)(?=.*bprop).*cudnn", "attention backward {precision} (cuDNN)"),
     (r"(?i)^(?=.*sdpa).*cudnn", "attention forward {precision} (cuDNN)"),
-    _element_wise,
-    _of_many,
-    _reduction,
+    (r"(\w*elementwise_kernel\w*)<", _element_wise),
+    (r"multi_tensor_apply_kernel<", _of_many),
+    (r"(?<!\w)reduce_kernel<", _reduction),
     (r"(nchw|nhwc|nchwAddPadding)To(Nhwc|Nchw)", "layout {0} to {1} (cuDNN)"),
     (r"^igemm_fwd_", "convolution forward {precision} {tile} (MIOpen)"),
     (r"^igemm_bwd_", "convolution backward input {precision} {tile} (MIOpen)"),
@@ -332,31 +310,34 @@ _RULES: tuple[tuple[str, str] | Callable[[str], str | None], ...] = (
     (r"cudnn::(?:\w+::)*bn_(fw|bw)", "batch norm {0} {precision} (cuDNN)"),
     (r"cudnn.*ReduceSplitK|ReduceSplitK.*cudnn", "split-K reduction (cuDNN)"),
     (r"ReduceSplitK", "split-K reduction (CUTLASS)"),
-    _convolution,
+    (
+        r"[sh](?:\d+)?cudnn_|_convolve_|implicit_gemm|[Ww]inograd|fprop|dgrad|wgrad|Conv2d"
+        r"|cudnn::(?:\w+::)*\w*conv",
+        _convolution,
+    ),
     # Products of rows with the weights of their experts.
     (
         r"^_(?:p_)?matmul\w*?_[NT]{3}_[a-z0-9]{1,12}?x([a-z0-9]{1,12}?)x([a-z0-9]{1,12})"
         r"_(\d+x\d+x\d+)x\d+_*(\w*?)_*(?!\w)",
         "grouped GEMM {0} x {1} {2} {3} (triton_kernels)",
     ),
-    _grouped,
-    _tensile,
+    (rf"^bmm_{_KIND}_({_KIND}?)({_KIND})_\w+?_t(\d+x\d+x\d+)", _grouped),
+    (r"^(?:Custom_)?Cijk_\w(\w)\w\w_\w(\w)\w\w_([A-Z0-9]+)", _tensile),
     (r"^nvjet_(?:sm\d+_)?(?:([thsqd])|[a-z])", "GEMM {0} {tile} (cuBLAS)"),
     (r"^.{,56}gemv", "GEMV {precision} (cuBLAS)"),
     (r"gemv|dot_kernel|reduce_1Block_kernel", "dot product {precision} (cuBLAS)"),
     (r"splitKreduce", "split-K reduction (cuBLAS)"),
-    _product,
+    (r"(?i)gemm", _product),
 )
 
 
-def _ruled(name: str, rule: tuple[str, str] | Callable[[str], str | None]) -> str | None:
-    """What a kernel of this name is by ``rule``; None or empty where that does not know it."""
-    if callable(rule):
-        return rule(name)
-    pattern, text = rule
+def _ruled(name: str, pattern: str, text: str | Callable[[re.Match[str], str], str]) -> str:
+    """What a kernel of this name is by a rule; empty where that does not know it."""
     found = re.search(pattern, name)
     if found is None:
-        return None
+        return ""
+    if callable(text):
+        return text(found, name)
     words = (_WORDS.get(word.lower(), _FORMATS.get(word, word)) for word in found.groups(""))
     return " ".join(text.format(*words, precision=_precision(name), tile=_tile(name)).split())
 
@@ -442,31 +423,34 @@ _FAMILIES = (
     ("element-wise", r"^triton_poi_"),
     # Updates of parameters by torch's foreach and fused kernels (its functors), apex and bitsandbytes (by
     # their sources).
-    ("optimizer", r"^foreach .*(?:adam|sgd|lamb|adagrad|lion|momentum)|kOptimizer"),
-    ("optimizer", r"(?:Adam|SGD|LAMB|Adagrad|Lion)\w*(?:Functor|Kernel|Math)"),
+    (
+        "optimizer",
+        r"^foreach .*(?:adam|sgd|lamb|adagrad|lion|momentum)|kOptimizer"
+        r"|(?:Adam|SGD|LAMB|Adagrad|Lion)\w*(?:Functor|Kernel|Math)",
+    ),
     ("element-wise", r"^foreach "),
     # Tables of FBGEMM and torch, and the indices into them (traces of DLRM). An optimizer inside of a table's
     # backward is the table's.
-    ("embedding", r"(?<![Rr]otary)(?<!rotary_)[Ee]mbedding|\bpermute_(?:1D|2D|pooled_embs|indices)"),
-    ("embedding", r"linearize_index|bounds_check_indices|bucketize_sparse"),
+    (
+        "embedding",
+        r"(?<![Rr]otary)(?<!rotary_)[Ee]mbedding|\bpermute_(?:1D|2D|pooled_embs|indices)"
+        r"|linearize_index|bounds_check_indices|bucketize_sparse",
+    ),
     ("copy", r"reshape_and_cache|store_kv|kv_?cache"),
     (
         "attention",
         r"^(?:flash |memory-efficient |paged "
-        r")?attention|fmha|flash_?attn|compute_attn|unified_attention|[Mm]ulti[Hh]ead",
+        r")?attention|fmha|flash_?attn|compute_attn|unified_attention|[Mm]ulti[Hh]ead"
+        r"|\b_?attn_(?:fwd|bwd)|\b(?:flash|mla)::|(?:_|\b)mla_|sage_|mqa_logits",
     ),
-    ("attention", r"\b_?attn_(?:fwd|bwd)|\b(?:flash|mla)::|(?:_|\b)mla_|sage_|mqa_logits"),
     # Routing of tokens to experts, and their products: SGLang, TensorRT-LLM, triton_kernels, CK, AITER;
     # vLLM's by its source.
     (
         "moe",
         r"^grouped GEMM|^sorting of "
-        r"tokens|(?:\b|_)f?moe(?:_|\b)|[Mm]oe[A-Z_]|topk_?(?:gating|softmax)|expert|routing",
-    ),
-    # triton_kernels, and what surrounds the experts in DeepSeek's training trace.
-    (
-        "moe",
-        r"finalize_matmul|bitmatrix|_topk_forward|get_dispatch_layout|m_grouped_|expand_to_fused"
+        r"tokens|(?:\b|_)f?moe(?:_|\b)|[Mm]oe[A-Z_]|topk_?(?:gating|softmax)|expert|routing"
+        # triton_kernels, and what surrounds the experts in DeepSeek's training trace.
+        r"|finalize_matmul|bitmatrix|_topk_forward|get_dispatch_layout|m_grouped_|expand_to_fused"
         r"|reduce_fused|get_fused_mapping",
     ),
     (
@@ -477,37 +461,33 @@ _FAMILIES = (
     (
         "normalization",
         r"^(?:batch|layer|RMS) "
-        r"norm|(?:[Bb]atch|[Ll]ayer|[Gg]roup|[Rr][Mm][Ss]|[Ii]nstance|qk)_?[Nn]orm|layer_norm::",
-    ),
-    (
-        "normalization",
-        r"\b(?:ln|rms)_(?:fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|(?:Fused"
+        r"norm|(?:[Bb]atch|[Ll]ayer|[Gg]roup|[Rr][Mm][Ss]|[Ii]nstance|qk)_?[Nn]orm|layer_norm::"
+        r"|\b(?:ln|rms)_(?:fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|(?:Fused"
         r"|Backward\w*)Params",
     ),
-    ("matmul", r"^GEM[MV] |^dot product|^split-K reduction|epilogue::impl|cublas|\bmatmul|_mm_kernel"),
-    # Names that say nothing else, by the sources of rocBLAS, DeepGEMM, vLLM and Marlin.
-    ("matmul", r"rocblas_|\bdeep_gemm::|w8a8|[Mm]arlin|machete"),
+    (
+        "matmul",
+        r"^GEM[MV] |^dot product|^split-K reduction|epilogue::impl|cublas|\bmatmul|_mm_kernel"
+        # Names that say nothing else, by the sources of rocBLAS, DeepGEMM, vLLM and Marlin.
+        r"|rocblas_|\bdeep_gemm::|w8a8|[Mm]arlin|machete",
+    ),
     (
         "reduction",
         r"^reduce "
-        r"|[Ss]oft_?[Mm]ax|cub::|rocprim::|[Pp]ool|[Tt]op_?[Kk]|[Ss]ort|[Aa]rg(?:max|min)|cumsum|histogram",
+        r"|[Ss]oft_?[Mm]ax|cub::|rocprim::|[Pp]ool|[Tt]op_?[Kk]|[Ss]ort|[Aa]rg(?:max|min)|cumsum|histogram"
+        r"|cunn_Class|nll_loss|cross_entropy",
     ),
-    ("reduction", r"cunn_Class|nll_loss|cross_entropy"),
     (
         "copy",
         r"^element-wise (?:\w+ "
-        r")?copy|CatArray|copy_?(?:async|tensor)?_?kernel|\btranspose|batched_transpose|indexSelect",
-    ),
-    (
-        "copy",
-        r"gather|scatter|index_(?:elementwise|copy|put|add)|indexFunc|[Cc]opyKernel|\brepeat_interleave",
+        r")?copy|CatArray|copy_?(?:async|tensor)?_?kernel|\btranspose|batched_transpose|indexSelect"
+        r"|gather|scatter|index_(?:elementwise|copy|put|add)|indexFunc|[Cc]opyKernel|\brepeat_interleave",
     ),
     (
         "element-wise",
         r"^element-wise|act_and_mul|silu|swiglu|gelu|[Rr]otary|rope_|_rope|quant|cast|FP8|dropout"
-        r"|distribution_",
+        r"|distribution_|\bscal_kernel",
     ),
-    ("element-wise", r"\bscal_kernel"),
 )
 
 
