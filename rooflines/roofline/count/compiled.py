@@ -22,7 +22,7 @@ from rooflines.profiler.read.signature import Signature
 from rooflines.profiler.records import ProgramLine
 from rooflines.profiler.tree.tree import BACKWARD, Calls, Module
 from rooflines.roofline.count.by_key import grouped
-from rooflines.roofline.count.counts import DISPATCHES, Counts, Variant
+from rooflines.roofline.count.counts import DISPATCHES, Counts, Variant, unset
 from rooflines.roofline.count.formulas.counter import count
 from rooflines.roofline.count.formulas.graph import count_kernel, count_node
 from rooflines.roofline.count.formulas.registry import CallCount
@@ -60,7 +60,7 @@ class _KernelSearch:
         self.lines: dict[int, tuple[ProgramLine, ...]] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._variants: list[Variant] = []
-        self._of_event = np.full(len(trace.host), -1, np.int64)
+        self._of_event = unset(len(trace.host))
         self._module = calls.module.copy()
         self._modules = list(calls.modules)
         self._module_calls = calls.module_calls.tolist()
@@ -122,17 +122,17 @@ class _KernelSearch:
             kernel.name for graph in self._code.graphs for kernel in graph.kernels if not kernel.extern
         }
         fused = [event for event in events if self._names[event] in of_name]
-        graphs = (
-            [graph for graph in self._code.graphs if graph.region == region]
-            if region
-            else list(self._code.graphs)
-        )
         if not fused and not region:
             return
         backward = bool((self._calls.phase[fused or [run]] == BACKWARD).any())
-        graphs = [graph for graph in graphs if graph.backward == backward]
         names = {self._names[event] for event in fused}
-        graphs = [graph for graph in graphs if names <= {kernel.name for kernel in graph.kernels}]
+        graphs = [
+            graph
+            for graph in self._code.graphs
+            if region in ("", graph.region)
+            and graph.backward == backward
+            and names <= {kernel.name for kernel in graph.kernels}
+        ]
         if len(graphs) != 1:
             reason = (
                 "several compiled graphs have kernels of this name"

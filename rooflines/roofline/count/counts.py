@@ -138,6 +138,11 @@ def places_of(codes: npt.NDArray[Any]) -> Iterator[tuple[int, Int64s]]:
     return zip(numbers.tolist(), np.split(np.argsort(which, kind="stable"), ends[:-1]), strict=False)
 
 
+def unset(number: int) -> Int64s:
+    """A column of places of which none is known yet (-1)."""
+    return np.full(number, -1, np.int64)
+
+
 # Finds events that can be counted better, or returns the counts with another call tree.
 Resolver = Callable[[Counts], Iterable[Group] | Counts]
 

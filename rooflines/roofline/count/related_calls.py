@@ -24,7 +24,7 @@ from rooflines.profiler.read.records import OPERATOR, Int64s, Mask, Trace
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.profiler.tree.tree import Calls, is_backward_node
 from rooflines.roofline.count import pair_rules
-from rooflines.roofline.count.counts import Counts, Group, Variant, places_of
+from rooflines.roofline.count.counts import Counts, Group, Variant, places_of, unset
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.arguments import Ints
 from rooflines.roofline.count.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
@@ -110,9 +110,7 @@ class _EvidenceSearch:
         self._evidence: dict[Evidence, int] = {}
         self._stated: dict[Evidence, int] = {}
         self._values: list[int] = []
-        self._outputs, self._arguments, self._flags = (
-            np.full(len(trace.host), -1, np.int64) for _ in range(3)
-        )
+        self._outputs, self._arguments, self._flags = (unset(len(trace.host)) for _ in range(3))
         self._itself = np.arange(len(trace.host))
 
     def run(self) -> list[tuple[Int64s, tuple[Evidence, ...]]]:
@@ -172,8 +170,8 @@ class _EvidenceSearch:
         )
         order = operators[np.argsort(under, kind="stable")]
         together = np.sort(under, kind="stable")
-        before = np.full(len(self._host), -1, np.int64)
-        behind = np.full(len(self._host), -1, np.int64)
+        before = unset(len(self._host))
+        behind = unset(len(self._host))
         same = together[1:] == together[:-1]
         before[order[1:][same]] = order[:-1][same]
         behind[order[:-1][same]] = order[1:][same]
@@ -188,7 +186,7 @@ class _EvidenceSearch:
         """
         host, names, is_node = self._host, self._trace.names, self._is_node
         stems: dict[str, int] = {}
-        stem_of = np.full(len(names), -1, np.int64)
+        stem_of = unset(len(names))
         for code, name in enumerate(names):
             if is_backward_node(name):
                 stem_of[code] = stems.setdefault(pair_rules.node_stem(name), len(stems))
@@ -213,7 +211,7 @@ class _EvidenceSearch:
     @cached_property
     def _maker(self) -> Int64s:
         """The forward operator that made the node around each event, -1 for none."""
-        of_node = np.full(len(self._host), -1, np.int64)
+        of_node = unset(len(self._host))
         nodes, makers = self._nodes
         of_node[nodes] = makers
         around = innermost(of_node >= 0, self._calls.after)
@@ -221,11 +219,11 @@ class _EvidenceSearch:
 
     def _outermost(self, family: Mask) -> Int64s:
         """For each event of a family the outermost of those that hand the call on to it."""
-        top = np.arange(len(self._host))
+        top = self._itself.copy()
         left = np.flatnonzero(family)
         for _ in range(_CHAIN):
             above = self._parent[top[left]]
-            left = left[(above >= 0) & family[np.maximum(above, 0)]]
+            left = left[(above >= 0) & family[above]]
             if not len(left):
                 break
             top[left] = self._parent[top[left]]
@@ -233,9 +231,10 @@ class _EvidenceSearch:
 
     # --- evidence -----------------------------------------------------------------------------------------
 
-    def _state(self, column: Int64s, events: Int64s, evidence: Int64s) -> None:
-        """Enter ``evidence`` (-1: none) about ``events`` in ``column``. Where two pieces contradict each
-        other, neither counts."""
+    def _state(self, column: Int64s, events: Int64s, others: Int64s, rule: _Rule) -> None:
+        """Enter what ``rule`` finds in each pair of ``events`` and ``others`` (-1: none) in ``column``. Where
+        two pieces contradict each other, neither counts."""
+        evidence = self._ask(events, others, rule)
         stated = evidence >= 0
         events = events[stated]
         evidence = evidence[stated]
@@ -275,7 +274,7 @@ class _EvidenceSearch:
     def _ask(self, events: Int64s, others: Int64s, rule: _Rule) -> Int64s:
         """The evidence that ``rule`` finds in each pair of an event and another, asked once for each pair of
         signatures."""
-        answers = np.full(len(events), -1, np.int64)
+        answers = unset(len(events))
         asked, pairs, which = self._pairs(events, others)
         answers[asked] = np.array([self._code(rule(*pair)) for pair in pairs], np.int64)[which]
         return answers
@@ -283,14 +282,16 @@ class _EvidenceSearch:
     def _conclude(self, column: Int64s, events: Int64s, others: Int64s, rule: _Rule) -> None:
         """Enter what ``rule`` finds in each pair of an event and the one that ``others`` has for it (-1:
         none)."""
-        self._state(column, events, self._ask(events, others[events], rule))
+        self._state(column, events, others[events], rule)
 
     def _unknown(self, names: Iterable[str]) -> Int64s:
         """The events of these names that have no count."""
         return np.flatnonzero(self._wanted & self._named(names))
 
     def _missing_output(self, names: Iterable[str]) -> Int64s:
-        return np.flatnonzero(self._wanted & self._named(names) & (self._outputs == -1))
+        events = self._unknown(names)
+        found: Int64s = events[self._outputs[events] == -1]
+        return found
 
     # --- results ------------------------------------------------------------------------------------------
 
@@ -298,7 +299,7 @@ class _EvidenceSearch:
         """A node is given the gradient of what its forward operator returned."""
         nodes, makers = self._nodes
         ours = self._wanted[makers] & self._named(_ONE_RESULT)[makers]
-        self._state(self._outputs, makers[ours], self._ask(makers[ours], nodes[ours], pair_rules.gradient))
+        self._state(self._outputs, makers[ours], nodes[ours], pair_rules.gradient)
 
     def _from_inside(self) -> None:
         """A joined list is filled part by part, and the result of a reduction or selection is viewed, by
@@ -311,9 +312,7 @@ class _EvidenceSearch:
             self._wanted[outer]
             & self._named(pair_rules.JOINS | pair_rules.REDUCTIONS | pair_rules.SELECTIONS)[outer]
         )
-        self._state(
-            self._outputs, outer[ours], self._ask(outer[ours], inner[ours], pair_rules.written_inside)
-        )
+        self._state(self._outputs, outer[ours], inner[ours], pair_rules.written_inside)
 
     def _from_chain(self) -> None:
         """Operators that hand the same operands on to one other return what it returns."""
@@ -348,17 +347,13 @@ class _EvidenceSearch:
         if len(events):
             top = self._outermost(self._named(_CONVOLUTIONS))
             events = events[top[events] == events]
-            self._state(
-                self._outputs, events, self._ask(events, self._consumer(events, behind), pair_rules.taken)
-            )
+            self._state(self._outputs, events, self._consumer(events, behind), pair_rules.taken)
         events = self._missing_output(pair_rules.REDUCTIONS)
         if len(events):
             view = behind[events]
-            around = np.stack((before[events], np.where(view >= 0, behind[np.maximum(view, 0)], -1)))
-            engine = np.all((around >= 0) & self._is_node[np.maximum(around, 0)], axis=0)
-            self._state(
-                self._outputs, events, self._ask(events, np.where(engine, view, -1), pair_rules.viewed)
-            )
+            around = np.stack((before[events], np.where(view >= 0, behind[view], -1)))
+            engine = np.all((around >= 0) & self._is_node[around], axis=0)
+            self._state(self._outputs, events, np.where(engine, view, -1), pair_rules.viewed)
 
     def _consumer(self, events: Int64s, behind: Int64s) -> Int64s:
         """The next operator with a tensor, under the same operator, in the same phase, in the module around
@@ -369,7 +364,7 @@ class _EvidenceSearch:
         found = behind[events]
         for _ in range(_CHAIN):
             skipped = (found >= 0) & ~tensors[self._host.signature[found]]
-            found = np.where(skipped, behind[np.maximum(found, 0)], found)
+            found = np.where(skipped, behind[found], found)
         paths = [module.path for module in self._calls.modules]
         owners = [path.rpartition(".")[0] for path in paths]
         numbers = {path: number for number, path in enumerate({*paths, *owners})}
@@ -378,9 +373,8 @@ class _EvidenceSearch:
             for listed in (paths, owners)
         )
         phase = self._calls.phase
-        at = np.maximum(found, 0)
-        beside = (around[at] == around[events]) | (own[at] == around[events])
-        return np.where((found >= 0) & (phase[at] == phase[events]) & beside, found, -1)
+        beside = (around[found] == around[events]) | (own[found] == around[events])
+        return np.where((found >= 0) & (phase[found] == phase[events]) & beside, found, -1)
 
     # --- arguments ----------------------------------------------------------------------------------------
 
@@ -457,9 +451,7 @@ class _EvidenceSearch:
         made = np.zeros(len(host) + 1, np.int64)
         made[self._nodes[1] + 1] = 1
         made = np.cumsum(made)
-        tops = np.flatnonzero(
-            family & (self._outermost(family) == np.arange(len(host))) & (host.forward_thread == 0)
-        )
+        tops = np.flatnonzero(family & (self._outermost(family) == self._itself) & (host.forward_thread == 0))
         frozen = np.sort(host.start_ns[tops[made[self._calls.after[tops]] == made[tops]]])
         begin = np.concatenate(([np.iinfo(np.int64).min], nodes))[
             np.searchsorted(nodes, host.start_ns[makers])
@@ -477,7 +469,7 @@ class _EvidenceSearch:
         top = self._outermost(norms)
         gradients = self._named(pair_rules.BATCH_NORM_GRADIENT)
         of = np.where(gradients[events], self._maker[events], top[events])
-        known = (of >= 0) & norms[np.maximum(of, 0)]
+        known = (of >= 0) & norms[of]
         events = events[known]
         of = top[of[known]]
 
@@ -492,7 +484,7 @@ class _EvidenceSearch:
         counters = np.array([*(pair_rules.counts_batches(one) for one in self._trace.signatures), False])
         tops = distinct(top[norms])[0]
         before = self._siblings[0][tops]
-        counted = (before >= 0) & counters[self._host.signature[np.maximum(before, 0)]]
+        counted = (before >= 0) & counters[self._host.signature[before]]
         note(tops[counted], True, "training from the count of its batches")
         if not self._is_node.any():
             note(

@@ -19,9 +19,11 @@ from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import step_number
 from rooflines.roofline.analysis import LineRow, OperatorRow, Unmodeled
 from rooflines.roofline.count.by_key import longest_first
+from rooflines.roofline.count.counts import unset
 from rooflines.roofline.judge.call_sites import line_shares
 from rooflines.roofline.own.host import places_in_step
 from rooflines.roofline.own.own import Attribution
+from rooflines.roofline.own.rows import same_in_group
 
 _AnyRow = TypeVar("_AnyRow", OperatorRow, Unmodeled)
 
@@ -56,13 +58,9 @@ def _carried_over(marked: Calls, line: Int64s, calls: Calls) -> Int64s:
     first, end = (np.searchsorted(key[order], np.arange(len(codes)), side=side) for side in ("left", "right"))
     _, of_step = distinct_rows(own_key, step)
     as_often = np.bincount(of_step)[of_step] == (end - first)[own_key]
-    lowest, highest = np.full((2, len(codes)), -1, np.int64)
-    np.maximum.at(highest, key, line[sites])
-    lowest[key] = highest[key]
-    np.minimum.at(lowest, key, line[sites])
-    alike = np.where(lowest == highest, highest, -1)
+    alike = same_in_group(line[sites], key, len(codes))
     in_turn = known[np.where(as_often, first[own_key] + own_place, -1)]
-    found = np.full(len(calls.trace.host), -1, np.int64)
+    found = unset(len(calls.trace.host))
     found[own] = np.where(as_often, in_turn, alike[own_key])
     around = calls.operator
     return np.where((found < 0) & (around >= 0), found[around], found)
@@ -106,7 +104,7 @@ def with_lines(
     if not (line >= 0).any():
         return tuple(operators), tuple(gaps), ()
     time_ns = (pieces.end_ns - pieces.start_ns) * (1.0 if pieces.weight is None else pieces.weight)
-    row = places[np.where(pieces.row >= 0, pieces.row, len(attribution.rows) - 2 - pieces.row)]
+    row = places[attribution.place]
     pairs, which = distinct_rows(row, line)
     totals = np.bincount(which, time_ns, len(pairs))
     whole_ns = np.bincount(row, time_ns, len(operators) + len(gaps))

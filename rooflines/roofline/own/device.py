@@ -17,7 +17,6 @@ from rooflines.profiler.read.records import (
     KERNEL,
     MEMCPY,
     MEMSET,
-    Int32s,
     Int64s,
     Mask,
     Trace,
@@ -28,7 +27,7 @@ from rooflines.profiler.tree.graphs import is_graph_launch
 from rooflines.profiler.tree.tree import UNKNOWN, Calls
 from rooflines.profiler.tree.windows import at_launch, step_number
 from rooflines.roofline.count.batches import StepLengths
-from rooflines.roofline.count.counts import Variant
+from rooflines.roofline.count.counts import Variant, unset
 from rooflines.roofline.count.formulas import CallCount
 from rooflines.roofline.count.formulas.counter import NO_FORMULA
 from rooflines.roofline.own.origins import FROM_KERNEL, FROM_RUN, Origins
@@ -39,7 +38,7 @@ from rooflines.roofline.own.rows import (
     TimeRow,
     by_step,
     longest_by_group,
-    unset,
+    same_in_group,
 )
 
 NO_OPERATOR = "launched outside any operator"
@@ -125,14 +124,17 @@ class _Events(NamedTuple):
         event."""
         device = self.trace.device
         events = self.chosen
-        steps = self.placed.steps
         start_ns = device.start_ns[events]
         end_ns = device.end_ns[events]
         step = self.placed.step[events]
         columns = {
             "time_ns": lengths_by_group(group, start_ns, end_ns, groups).tolist(),
             "step_ns": by_step(
-                group, groups, step, steps, lambda of, number: lengths_by_group(of, start_ns, end_ns, number)
+                group,
+                groups,
+                step,
+                self.placed.steps,
+                lambda of, number: lengths_by_group(of, start_ns, end_ns, number),
             ),
             "kernels": self._kernels(group, groups),
             "exposed_ns": self._exposed(group, groups),
@@ -168,7 +170,10 @@ class _Events(NamedTuple):
         times = np.zeros(len(keys), np.int64)
         np.add.at(times, which, lasting_ns)
         shape, registers, shared = (
-            _same(column[events], which, len(keys))
+            [
+                None if value < 0 else value
+                for value in same_in_group(column[events], which, len(keys)).tolist()
+            ]
             for column in (device.shape, device.registers, device.shared_bytes)
         )
         shapes = [None if at is None else trace.launch_shapes[at] for at in shape]
@@ -357,18 +362,6 @@ def _exposed(trace: Trace) -> Int64s:
         )
         hiding = intervals.merge(hiding, device_intervals(trace, kind))
     return found
-
-
-def _same(values: Int64s | Int32s, group: Int64s, groups: int) -> list[int | None]:
-    """The value of each group in which all ``values`` are the same, else None; so of a group in which they
-    are -1."""
-    least = np.full(groups, np.iinfo(np.int64).max)
-    most = unset(groups)
-    np.minimum.at(least, group, values)
-    np.maximum.at(most, group, values)
-    return [
-        low if low == high >= 0 else None for low, high in zip(least.tolist(), most.tolist(), strict=True)
-    ]
 
 
 def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> _Grouped:

@@ -34,11 +34,10 @@ from rooflines.profiler.read.records import (
 )
 from rooflines.profiler.tree.graphs import CapturedGraph, Replay
 from rooflines.roofline.count.by_key import grouped
-from rooflines.roofline.count.counts import Variant
+from rooflines.roofline.count.counts import Variant, unset
 from rooflines.roofline.count.formulas import CallCount, Work
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.own.origins import CountedTrace
-from rooflines.roofline.own.rows import unset
 from rooflines.units import counted
 
 # Kernels with which the HIP runtime copies and fills.
@@ -365,9 +364,10 @@ class GraphMatcher:
         """Return the operator and shapes of each captured launch."""
         captured = self._captured[trace]
         owner = captured.ownership.owner
-        operator = captured.calls.operator
         for launch in launches.tolist():
-            variant = _variant(owner[launch] if owner[launch] >= 0 else operator[launch], captured)
+            variant = _variant(
+                owner[launch] if owner[launch] >= 0 else captured.calls.operator[launch], captured
+            )
             yield (variant.signature.name, variant.signature.shapes()) if variant else ("", "")
 
 

@@ -12,9 +12,9 @@ from rooflines.errors import TraceError
 from rooflines.profiler.read.records import MEMCPY, MEMSET, Int64s, Mask, Trace, of_kinds
 from rooflines.profiler.tree.graphs import Replay, is_graph_launch, replays
 from rooflines.profiler.tree.tree import Calls
+from rooflines.roofline.count.counts import unset
 from rooflines.roofline.own.graph_matching import GraphDifference, GraphMatch, GraphMatcher
 from rooflines.roofline.own.origins import FROM_KERNEL, FROM_RUN, CountedTrace, Origins, joined, module_marks
-from rooflines.roofline.own.rows import unset
 from rooflines.units import counted
 
 NO_CAPTURE = "replayed by a graph whose capture is not in the trace"

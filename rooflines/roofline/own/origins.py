@@ -20,9 +20,8 @@ from rooflines.profiler.read.records import ANNOTATION, MODULE_PREFIX, PYTHON, R
 from rooflines.profiler.tree.graphs import CapturedGraph, captured_graphs
 from rooflines.profiler.tree.tree import BACKWARD, Calls, Module
 from rooflines.profiler.tree.windows import at_launch
-from rooflines.roofline.count.counts import Counts, OfCounts, Variant
+from rooflines.roofline.count.counts import Counts, OfCounts, Variant, unset
 from rooflines.roofline.own.ownership import Ownership
-from rooflines.roofline.own.rows import unset
 
 
 @dataclass(frozen=True, slots=True)

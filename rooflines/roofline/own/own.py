@@ -86,6 +86,12 @@ class Attribution(OfCounts):
     factors: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def place(self) -> Int64s:
+        """The number of the row of each piece of the time, those of gaps behind those of rows."""
+        row = self.pieces.row
+        return np.where(row >= 0, row, len(self.rows) - 2 - row)
+
+    @property
     def per(self) -> int:
         """What sums over the window are divided by: the number of steps, 1 for a whole trace."""
         return self.steps or 1

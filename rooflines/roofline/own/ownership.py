@@ -18,9 +18,8 @@ import numpy as np
 from rooflines.profiler.read.nesting import covered
 from rooflines.profiler.read.records import OPERATOR, Int64s
 from rooflines.profiler.tree.tree import Calls
-from rooflines.roofline.count.counts import Counts
+from rooflines.roofline.count.counts import Counts, unset
 from rooflines.roofline.count.dispatchers import enclosed
-from rooflines.roofline.own.rows import unset
 
 _IN_PLACE = re.compile(r"(?<!_)_$|^_$")
 
@@ -58,10 +57,9 @@ def find_owners(calls: Calls, counts: Counts) -> Ownership:
     wrappers = wrapping[outermost]
     whose[wrappers] = workers[np.searchsorted(workers, outermost[wrappers])]
     owner = unset(len(after))
-    starts = outermost
     lengths = after[outermost] - outermost
     # Every event from an outermost one up to the end of what it encloses.
-    events = np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    events = np.arange(lengths.sum()) + np.repeat(outermost - np.cumsum(lengths) + lengths, lengths)
     owner[events] = np.repeat(whose, lengths)
     saved = _saved(calls, owner)
     for event in saved.tolist():

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.records import Int64s, LaunchShape
+from rooflines.profiler.read.records import Int32s, Int64s, LaunchShape
 from rooflines.profiler.read.signature import Signature
+from rooflines.roofline.count.counts import unset
 from rooflines.roofline.count.formulas import CallCount, Work
 from rooflines.units import percent
 
@@ -168,9 +169,13 @@ class DividedTime(NamedTuple):
     matched_ns: int = 0
 
 
-def unset(number: int) -> Int64s:
-    """A column of places of which none is known yet (-1)."""
-    return np.full(number, -1, np.int64)
+def same_in_group(values: Int64s | Int32s, group: Int64s, groups: int) -> Int64s:
+    """The value of each group in which all ``values`` are the same, else -1."""
+    least = np.full(groups, np.iinfo(np.int64).max)
+    most = unset(groups)
+    np.minimum.at(least, group, values)
+    np.maximum.at(most, group, values)
+    return np.where(least == most, most, -1)
 
 
 def by_step(

@@ -26,6 +26,7 @@ import numpy as np
 from rooflines.profiler.read.distinct import distinct_rows
 from rooflines.profiler.read.records import Int64s
 from rooflines.profiler.tree.collectives import Collectives
+from rooflines.roofline.count.counts import unset
 from rooflines.roofline.ranks.records import By, Straggler, UnmatchedRow, Waiting
 
 # In these no rank can leave before every rank has entered.
@@ -168,16 +169,15 @@ def _together(kind: str, of: dict[int, Collectives], calls: _OfRanks) -> tuple[I
         return ordered, "order", ""
     timed = _by_time(of, calls, alike)
     reason = _uneven(counts) or "sizes or times of the k-th call differ between ranks"
-    if 2 * len(timed) >= max(1, min(counts.values())):
-        return timed, "time", reason
-    if ordered is not None and _ran_together(of, calls, ordered, corrected=True):
+    few = 2 * len(timed) < max(1, min(counts.values()))
+    if few and ordered is not None and _ran_together(of, calls, ordered, corrected=True):
         return ordered, "order", ""
     return timed, "time", reason
 
 
 def _uneven(counts: dict[int, int]) -> str:
-    low = min(counts, key=lambda rank: counts[rank])
-    high = max(counts, key=lambda rank: counts[rank])
+    low = min(counts, key=counts.__getitem__)
+    high = max(counts, key=counts.__getitem__)
     return (
         ""
         if counts[low] == counts[high]
@@ -211,7 +211,7 @@ def _partners(one: int, other: int, alike: _OfRanks, ends: _OfRanks, lasting: _O
     is the partner of two."""
     if one == other:
         return np.arange(len(ends[one]))
-    found = np.full(len(ends[one]), -1, np.int64)
+    found = unset(len(ends[one]))
     for like in np.intersect1d(alike[one], alike[other]).tolist():
         own = np.flatnonzero(alike[one] == like)
         candidates = np.flatnonzero(alike[other] == like)

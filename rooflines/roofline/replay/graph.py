@@ -25,7 +25,7 @@ from rooflines.profiler.read.records import RUNTIME, Int32s, Int64s, Mask
 from rooflines.profiler.tree.idle import LONGEST_ARRIVAL_NS, waiting
 from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import at_launch
-from rooflines.roofline.own.rows import unset
+from rooflines.roofline.count.counts import unset
 from rooflines.roofline.uncertainty import Floats
 
 # Clocks of host and device, and of two streams, differ by this much.
@@ -334,12 +334,10 @@ def _waits(calls: Calls, begin_ns: int, end_ns: int, work: _Work, noted: _Noted)
     events = events[np.argsort(host.start_ns[events], kind="stable")]
     begin = host.start_ns[events] - float(begin_ns)
     end = host.end_ns[events] - float(begin_ns)
-    reached = np.maximum.accumulate(end) if len(end) else end
-    opens = np.append(True, begin[1:] >= reached[:-1]) if len(end) else np.zeros(0, bool)
-    group = np.cumsum(opens) - 1
-    last = np.flatnonzero(np.append(opens[1:], True)) if len(end) else np.zeros(0, np.int64)
-    ends = np.full(len(last), -np.inf)
-    np.maximum.at(ends, group, end)
+    reached = np.maximum.accumulate(end)
+    opens = np.append(True, begin[1:] >= reached[:-1])[: len(end)]
+    last = np.flatnonzero(np.append(opens[1:], True)[: len(end)])
+    ends = reached[last]
     begins = begin[opens]
     closing = events[last]
     by_end = np.argsort(work.end, kind="stable")

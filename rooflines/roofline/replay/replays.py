@@ -17,10 +17,10 @@ from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
 from rooflines.profiler.read.records import Int64s
 from rooflines.roofline.analysis import Analysis, Key, ReplayedStep
+from rooflines.roofline.count.counts import unset
 from rooflines.roofline.judge.judge import Judged
 from rooflines.roofline.own.device import OUTSIDE_STEPS
 from rooflines.roofline.own.own import Attribution
-from rooflines.roofline.own.rows import unset
 from rooflines.roofline.replay.graph import WindowGraph, graph_of
 from rooflines.roofline.replay.replay import NO_WAITS, UNCHANGED, Edit, cut, replay
 from rooflines.roofline.replay.threads import clock, threads_of
@@ -206,7 +206,7 @@ def _of_threads(judged: Judged, found: Attribution) -> _Window:
     graph = threads_of(found)
     of_steps = clock(found)
     weight = found.pieces.weight
-    row = np.append(judged.place[_place(found)], -1)[graph.event]
+    row = np.append(judged.place[found.place], -1)[graph.event]
     steady = np.ones(len(row)) if weight is None else np.append(weight, 1.0)[graph.event]
     traced_s = found.counted_ns / 1e9 / found.per
     steady = steady * (sum(one.time_s for one in judged.analysis.rows) / traced_s if traced_s else 1.0)
@@ -217,8 +217,8 @@ def _of_threads(judged: Judged, found: Attribution) -> _Window:
 def with_gains(analysis: Analysis, replays: Replays) -> Analysis:
     """The analysis with what the step gains where an operator runs at its bound, and the part of the
     operator's time that decides how long the step lasts."""
-    step_s = replays.stated.recorded_s
-    rows = {place: row for place, row in enumerate(analysis.operators) if row.time_s >= _WORTH * step_s > 0}
+    least_s = _WORTH * replays.stated.recorded_s
+    rows = {place: row for place, row in enumerate(analysis.operators) if row.time_s >= least_s > 0}
     at_bound = {place: row.headroom_s for place, row in rows.items() if row.headroom_s is not None}
     whole = {place: row.time_s for place, row in rows.items()}
     saved = [*at_bound.items(), *whole.items()]
@@ -248,14 +248,8 @@ def _codes(found: Attribution) -> Int64s:
     launched."""
     codes = unset(len(found.trace.device))
     mine = found.pieces.row != -1
-    codes[found.pieces.event[mine]] = _place(found)[mine]
+    codes[found.pieces.event[mine]] = found.place[mine]
     return codes
-
-
-def _place(found: Attribution) -> Int64s:
-    """The number of the row of each piece of the time, those of gaps behind those of rows."""
-    row = found.pieces.row
-    return np.where(row >= 0, row, len(found.rows) - 2 - row)
 
 
 def _fitted(graph: WindowGraph, end_ns: float) -> Edit | None:

@@ -13,9 +13,9 @@ import numpy as np
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.records import Int64s, Mask
+from rooflines.roofline.count.counts import unset
 from rooflines.roofline.judge.step.partition import main_thread
 from rooflines.roofline.own.own import Attribution
-from rooflines.roofline.own.rows import unset
 from rooflines.roofline.replay.graph import NEAR_NS, StreamRun, WindowGraph
 from rooflines.roofline.uncertainty import Floats
 

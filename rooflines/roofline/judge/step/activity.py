@@ -71,14 +71,14 @@ def activity(attribution: Attribution, causes: dict[str, Intervals] | None, plac
     ``causes`` is the idle time of all steps by cause, ``place`` that of each row, then of each gap, of
     ``attribution`` in the analysis: its operators, then its unmodeled rows.
     """
-    pieces, calls, windows = attribution.pieces, attribution.calls, attribution.windows
+    calls, windows = attribution.calls, attribution.windows
     lengths = windows[:, 1] - windows[:, 0] - intervals.covered(attribution.overhead, windows)
     steps = np.flatnonzero(attribution.quiet & (lengths > 0) if attribution.quiet.any() else lengths > 0)
-    if not len(steps) or not len(pieces.event):
+    if not len(steps) or not len(attribution.pieces.event):
         return None
     number = int(steps[np.abs(lengths[steps] - np.median(lengths[steps])).argmin()])
     begin, end = windows[number].tolist()
-    row = place[np.where(pieces.row >= 0, pieces.row, len(attribution.rows) - 2 - pieces.row)]
+    row = place[attribution.place]
     step = _Step(attribution, begin, end, row, int(place.max(initial=-1)) + 2)
     causes = {**(causes or {}), "profiler": attribution.overhead}
     names = ("", *attribution.trace.names, *calls.step_names, *causes)

@@ -34,7 +34,7 @@ from rooflines.profiler.tree.lines import ProgramLines
 from rooflines.profiler.tree.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
 from rooflines.roofline.count.by_key import grouped
-from rooflines.roofline.count.counts import places_of
+from rooflines.roofline.count.counts import places_of, unset
 from rooflines.roofline.judge.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.judge.step.times import per_step
 from rooflines.roofline.own.own import Attribution
@@ -243,7 +243,7 @@ def _again(calls: Calls) -> Mask:
     operator that they are or that is around them has been called before with the same arguments."""
     host, device = calls.trace.host, calls.trace.device
     launched = np.flatnonzero(calls.launch >= 0)
-    kernel = np.full(len(host), -1, np.int64)
+    kernel = unset(len(host))
     kernel[calls.launch[launched]] = device.name[launched]
     operator = np.where(host.kind == OPERATOR, np.arange(len(host)), calls.above)
     signature = np.where(operator >= 0, host.signature[operator].astype(np.int64), -1)
