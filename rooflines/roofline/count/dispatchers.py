@@ -18,11 +18,11 @@ def pass_repeated_calls(counts: Counts) -> Iterable[Group]:
     """Pass through an operator that calls one of the same name: under autocast the same call with other
     dtypes, of a tensor subclass (``DTensor``) with the part that this rank holds, else the overload with a
     kernel."""
-    host, calls, signatures = counts.trace.host, counts.calls, counts.trace.signatures
+    host, signatures = counts.trace.host, counts.trace.signatures
     if not len(host):
         return ()
-    above = calls.above
-    repeats = (host.kind == OPERATOR) & (above >= 0) & (host.name == host.name[np.maximum(above, 0)])
+    above = counts.calls.above
+    repeats = (host.kind == OPERATOR) & (above >= 0) & (host.name == host.name[above])
     pairs, pair_of = distinct_rows(host.signature[above[repeats]], host.signature[repeats])
     passed = np.array(
         [_hands_on(signatures[outer], signatures[inner]) for outer, inner in pairs.tolist()], bool
