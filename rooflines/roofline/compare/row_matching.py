@@ -49,14 +49,10 @@ def match_operators(before: Analysis, after: Analysis, *, by_module: bool = True
     """All operators of both sides, in pairs or alone, those without a count included; modules are ignored
     unless ``by_module``."""
     matching = _Matching()
-    ours, theirs = (
-        _folded(_operators(side.operators, by_module), _OPERATOR_KEYS[0][1]) for side in (before, after)
+    ours, theirs = matching.pair_off(
+        _OPERATOR_KEYS, *(_operators(side.operators, by_module) for side in (before, after))
     )
-    for match, key in _OPERATOR_KEYS:
-        ours, theirs = matching.pair_off(match, key, ours, theirs)
-    gaps, their_gaps = (_folded(_unmodeled(side), _GAP_KEYS[0][1]) for side in (before, after))
-    for match, key in _GAP_KEYS:
-        gaps, their_gaps = matching.pair_off(match, key, gaps, their_gaps)
+    gaps, their_gaps = matching.pair_off(_GAP_KEYS, *map(_unmodeled, (before, after)))
     # Rows with a count on one side only: one trace holds the shapes, or one version of rooflines has the
     # formula.
     ours, their_gaps = matching.pair_off_names(ours, their_gaps, swapped=False)
@@ -138,12 +134,6 @@ def _modules(analysis: Analysis) -> dict[str, SideRow]:
     return found
 
 
-def _folded(rows: Iterable[SideRow], key: _RowKey) -> list[SideRow]:
-    """``rows``, those folded into one that a reader could not tell apart (they differ in strides or in
-    arguments)."""
-    return [fold(group) for group in grouped(rows, key).values()]
-
-
 def fold(rows: Sequence[SideRow]) -> SideRow:
     """Rows of one name as one: sums of their figures, and of their facts those in which they agree."""
     if len(rows) == 1:
@@ -212,22 +202,28 @@ class _Matching:
         self.pairs: list[Pair] = []
 
     def pair_off(
-        self, match: Match, key: _RowKey, before: list[SideRow], after: list[SideRow]
+        self, keys: Sequence[tuple[Match, _RowKey]], *sides: Iterable[SideRow]
     ) -> tuple[list[SideRow], list[SideRow]]:
-        """Pair the rows that agree in ``key``; returns those left over. Of several, the largest work goes
-        together."""
-        ours = grouped(before, key)
-        theirs = grouped(after, key)
-        for value in [value for value in ours if value in theirs]:
-            old = ours[value]
-            new = theirs[value]
-            most = min(len(old), len(new))
-            if max(len(old), len(new)) > 1:
-                old = sorted(old, key=_order)
-                new = sorted(new, key=_order)
-            self.pairs += [Pair(match, *both) for both in zip(old[:most], new[:most], strict=True)]
-            ours[value], theirs[value] = old[most:], new[most:]
-        return list(chain.from_iterable(ours.values())), list(chain.from_iterable(theirs.values()))
+        """Pair the rows that agree in the first of ``keys``, then in the next; returns those left over. Of
+        several, the largest work goes together.
+
+        Rows that a reader could not tell apart (they differ in strides or in arguments) are folded into one.
+        """
+        before, after = ([fold(group) for group in grouped(side, keys[0][1]).values()] for side in sides)
+        for match, key in keys:
+            ours = grouped(before, key)
+            theirs = grouped(after, key)
+            for value in [value for value in ours if value in theirs]:
+                old = ours[value]
+                new = theirs[value]
+                most = min(len(old), len(new))
+                if max(len(old), len(new)) > 1:
+                    old = sorted(old, key=_order)
+                    new = sorted(new, key=_order)
+                self.pairs += [Pair(match, *both) for both in zip(old[:most], new[:most], strict=True)]
+                ours[value], theirs[value] = old[most:], new[most:]
+            before, after = (list(chain.from_iterable(groups.values())) for groups in (ours, theirs))
+        return before, after
 
     def pair_off_names(
         self, counted: list[SideRow], gaps: list[SideRow], *, swapped: bool
