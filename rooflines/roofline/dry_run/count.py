@@ -135,6 +135,15 @@ class Count(Shown, frozen=True, kw_only=True):
             facts[name] = sum(getattr(row, name) or 0 for row in rows)
         return cls(operators=tuple(rows), **facts)
 
+    def exchanged(
+        self, rows: Iterable[OperatorCount], gone: Iterable[OperatorCount], made: Iterable[OperatorCount]
+    ) -> Count:
+        """Return the count with these ``rows``, of which those ``made`` have taken the place of those
+        ``gone``."""
+        modules = with_rows(with_rows(self.modules, gone, -1), made)
+        facts = {name: getattr(self, name) for name in ("coverage", "tensors", "note", "memory")}
+        return Count.of(rows, modules=modules, **facts)
+
     @property
     def other_flops(self) -> int:
         """FLOPs outside of matrix products, convolutions and attention."""

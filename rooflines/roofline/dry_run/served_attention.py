@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.count.formulas.costs import SOFTMAX
 from rooflines.roofline.count.formulas.lengths import pairs
-from rooflines.roofline.dry_run.count import Count, OperatorCount, PhaseCount, with_rows
+from rooflines.roofline.dry_run.count import OperatorCount, PhaseCount
 from rooflines.roofline.judge.operator_rows import with_ancestors
 from rooflines.roofline.judge.shapes import sizes_in
 
@@ -137,9 +137,7 @@ def with_served_latent_attention(phase: PhaseCount, batch: int) -> PhaseCount:
         return phase
     gone = [row for row in count.operators if row.module in replaced]
     kept = [row for row in count.operators if row.module not in replaced]
-    modules = with_rows(with_rows(count.modules, gone, -1), made)
-    facts = {name: getattr(count, name) for name in ("coverage", "tensors", "note", "memory")}
-    return replace(phase, count=Count.of((*kept, *made), modules=modules, **facts))
+    return replace(phase, count=count.exchanged((*kept, *made), gone, made))
 
 
 def _sizes(products: Mapping[str, OperatorCount]) -> _Sizes | None:

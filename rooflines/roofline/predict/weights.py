@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from rooflines.roofline.dry_run.count import Count, with_rows
 from rooflines.roofline.judge.shapes import ITEM_BYTES, sizes_in
 
 if TYPE_CHECKING:
-    from rooflines.roofline.dry_run.count import OperatorCount
+    from rooflines.roofline.dry_run.count import Count, OperatorCount
     from rooflines.roofline.dry_run.phases import GenerationCount
     from rooflines.roofline.predict.forecast import Operator
 
@@ -80,6 +79,4 @@ def _narrowed(count: Count, item: int, less: float) -> Count:
             left = {name: getattr(row, name) - saved for name in ("bytes", "bytes_read")}
             changed[row] = replace(row, **left)
     rows = [changed.get(row, row) for row in count.operators]
-    modules = with_rows(with_rows(count.modules, changed, -1), changed.values())
-    facts = {name: getattr(count, name) for name in ("coverage", "tensors", "note", "memory")}
-    return Count.of(rows, modules=modules, **facts)
+    return count.exchanged(rows, changed, changed.values())
