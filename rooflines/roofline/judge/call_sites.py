@@ -72,7 +72,7 @@ def summed(members: Sequence[OperatorRow]) -> OperatorRow:
     bounds: Counter[str] = Counter()
     for row in members:
         bounds[row.bound] += round(row.time_s * 1e12)
-    most = max(bounds, key=lambda bound: bounds[bound])
+    most = max(bounds, key=bounds.__getitem__)
     leading = next(row for row in members if row.bound == most)
     return replace(
         leading,

@@ -187,12 +187,12 @@ def module_rows(
     module_calls = attribution.calls.module_calls.tolist()
     times: dict[str, list[float]] = defaultdict(list)
     below: dict[str, list[tuple[TimeRow, OperatorRow]]] = defaultdict(list)
-    for row in (*attribution.gaps, *attribution.rows):
+    none = ((gap, None) for gap in attribution.gaps)
+    for row, operator in (*none, *zip(attribution.rows, judged, strict=True)):
         for path in with_ancestors(modules[row.module].path) if row.module >= 0 else ():
             times[path].append(row.time_ns / 1e9 / steps)
-    for row, operator in zip(attribution.rows, judged, strict=True):
-        for path in with_ancestors(modules[row.module].path) if row.module >= 0 else ():
-            below[path].append((row, operator))
+            if operator is not None:
+                below[path].append((row, operator))
     rows = []
     # Of several of one path the first counts.
     for number in sorted(
@@ -200,7 +200,7 @@ def module_rows(
     ):
         module = modules[number]
         called = module_calls[number]
-        path = modules[number].path
+        path = module.path
         time_s = sum(times[path], 0.0)
         counted = below[path]
         # A capture trace has modules that no replayed graph calls.

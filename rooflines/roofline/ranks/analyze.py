@@ -253,8 +253,8 @@ def _rank_row(place: int, rank: int, part: RankPart, per: str, waits: Waits) -> 
 def _spread(ranks: Sequence[RankRow], name: str) -> Spread:
     values = {row.rank: getattr(row, name) for row in ranks}
     mean = sum(values.values()) / len(values)
-    low = min(values, key=lambda rank: values[rank])
-    high = max(values, key=lambda rank: values[rank])
+    low = min(values, key=values.__getitem__)
+    high = max(values, key=values.__getitem__)
     imbalance = values[high] / mean - 1 if mean > 0 else None
     return Spread(
         min=values[low], max=values[high], mean=mean, min_rank=low, max_rank=high, imbalance=imbalance

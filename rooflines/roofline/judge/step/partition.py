@@ -228,11 +228,11 @@ def clock_factor(attribution: Attribution, step_s: float, waits: float | None = 
     Kernels of a device count as traced, but where they would take longer than the whole step. Of a processor
     everything but the waiting for data, the share ``waits`` of the step, is slower under the profiler.
     """
-    trace, calls, count = attribution.trace, attribution.calls, attribution.per
+    count = attribution.per
     busy_s = attribution.busy_ns / 1e9 / count
-    if len(trace.device):
+    if len(attribution.trace.device):
         return min(1.0, step_s / busy_s) if busy_s > 0 else 1.0
-    loading = intervals.intersect(_in_loader(calls), attribution.window)
+    loading = intervals.intersect(_in_loader(attribution.calls), attribution.window)
     outside = intervals.subtract(attribution.busy, loading)
     idle, _ = _idle(attribution, intervals.subtract(attribution.window, attribution.busy), loading)
     pace = _weights(attribution, loading, np.ones(len(attribution.pieces.row), np.int64)).get(1, 1.0)
@@ -361,7 +361,7 @@ def _ranked(found: Sequence[Key], which: Int64s) -> tuple[list[Key], Int64s]:
 
 
 def _device_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], Int64s]:
-    device, phase, pieces = attribution.trace.device, attribution.phase, attribution.pieces
+    device, pieces = attribution.trace.device, attribution.pieces
     direction = np.array(
         [2 * _says(name, FROM_HOST) + _says(name, TO_HOST) for name in attribution.trace.names], np.int64
     )
@@ -369,7 +369,7 @@ def _device_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], I
     # The operator says what a kernel does, counted or not; where it is not known, the kernel's name.
     name = np.where(pieces.row < 0, device.name[pieces.event], -1)
     keys, which = distinct_rows(
-        pieces.row, device.kind[pieces.event], phase[pieces.event], way[pieces.event], name
+        pieces.row, device.kind[pieces.event], attribution.phase[pieces.event], way[pieces.event], name
     )
     found: list[Key] = []
     for row, kind, during, copied, named in keys.tolist():
@@ -379,8 +379,7 @@ def _device_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], I
             category = labels[row].category if row >= 0 else "copy"
             found.append(("transfer", "host_to_device" if copied >= 2 else "other", category))
         else:
-            label = _label(attribution, labels, row, attribution.trace.names[named])
-            found.append((label.bound, _PHASES.get(during, "other"), label.category))
+            found.append(_key(attribution, labels, row, during, attribution.trace.names[named]))
     return _ranked(found, which)
 
 
@@ -392,25 +391,24 @@ def _talks(name: str) -> bool:
     return name.startswith(COMMUNICATION_CALLS)
 
 
-def _label(attribution: Attribution, labels: Labels, row: int, kernel: str = "") -> Label | OperatorRow:
-    """The label of a row; of a gap the category by the name of its operator, which says it although there is
-    no count, else by that of its kernel."""
+def _key(attribution: Attribution, labels: Labels, row: int, phase: int, kernel: str = "") -> Key:
+    """The key of a row in a phase; of a gap the category by the name of its operator, which says it although
+    there is no count, else by that of its kernel."""
+    part = _PHASES.get(phase, "other")
     if row >= 0:
-        return labels[row]
+        return labels[row].bound, part, labels[row].category
     category = attribution.gaps[-2 - row].count.category
-    return Label(_UNCOUNTED, category if category != "other" else kernel_category(kernel) or "unknown")
+    return _UNCOUNTED, part, category if category != "other" else kernel_category(kernel) or "unknown"
 
 
 def _host_keys(attribution: Attribution, labels: Labels) -> tuple[list[Key], Int64s]:
     pieces = attribution.pieces
     talks = attribution.trace.named(_talks)[pieces.event]
     keys, which = distinct_rows(pieces.row, attribution.calls.phase[pieces.event], talks)
-    found: list[Key] = []
-    for row, during, talking in keys.tolist():
-        label = _label(attribution, labels, row)
-        found.append(
-            ("communication",) * 3 if talking else (label.bound, _PHASES.get(during, "other"), label.category)
-        )
+    found = [
+        ("communication",) * 3 if talking else _key(attribution, labels, row, during)
+        for row, during, talking in keys.tolist()
+    ]
     return _ranked(found, which)
 
 

@@ -358,8 +358,7 @@ def _update(times: Floats, values: Floats, counter: Counter | None) -> float:
     """The counter's period as it was measured; without that, the usual time between two new values."""
     if counter is not None and counter.update_s is not None:
         return counter.update_s
-    changed = times[1:][np.diff(values) != 0]
-    return float(np.median(np.diff(changed))) if len(changed) > 1 else 0.0
+    return _gap(times[1:][np.diff(values) != 0])
 
 
 def _ended(times: Floats, window_s: float, around_s: float) -> Unresolved | None:
