@@ -62,13 +62,16 @@ class Arguments:
         self.signature = signature
         self._fields = _parse(schema)
 
+    def _found(self, name: str) -> Argument:
+        index, default = self._fields[name]
+        return self.signature.args[index] if index < len(self.signature.args) else default
+
     def value(self, name: str, absent: Argument = MISSING) -> Argument:
         """The argument as recorded, its default, or ``absent`` where the schema has no such name; raises
         NotCounted otherwise."""
         if name not in self._fields and absent is not MISSING:
             return absent
-        index, default = self._fields[name]
-        found = self.signature.args[index] if index < len(self.signature.args) else default
+        found = self._found(name)
         if found is MISSING:
             raise NotCounted(f"argument '{name}' not recorded")
         return found
@@ -79,8 +82,7 @@ class Arguments:
 
     def recorded(self, name: str) -> bool:
         """Whether the argument was recorded or has a default."""
-        index, default = self._fields[name]
-        return (self.signature.args[index] if index < len(self.signature.args) else default) is not MISSING
+        return self._found(name) is not MISSING
 
     def told(self, name: str) -> bool:
         """Whether the schema has an argument of this name, and it was recorded or has a default."""
@@ -154,9 +156,9 @@ class Arguments:
         return tuple(bool(item) for item in self.integers(name, length, absent=1))
 
     def dtype(self, name: str, default: str) -> str:
-        """The dtype argument ``name``, ``default`` where the call gave none or the trace records no
-        values."""
-        found = self.value(name, absent=None) if self.recorded(name) else None
+        """The dtype argument ``name``, ``default`` where the schema has or the call gave none, or the trace
+        records no values."""
+        found = self.given(name)
         if found is None:
             return default
         if isinstance(found, int) and found in SCALAR_TYPES:

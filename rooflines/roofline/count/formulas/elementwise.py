@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from math import prod
@@ -56,14 +55,13 @@ _TYPES: dict[type, str] = {float: "float64", int: "int64", complex: "complex128"
 _NUMBERS = frozenset(_TYPES.values())
 
 
-def read_operands(operands: Iterable[Argument], mask: int | None = None) -> int:
+def read_operands(operands: tuple[Argument, ...], mask: int | None) -> int:
     """Bytes of the operands of one element-wise call.
 
     A 0-dimensional operand of a Python number's dtype next to another operand is a number, passed with the
     call: a trace shows ``x + 2.0`` as it shows an addition of a tensor. Of operands that are all
     0-dimensional the first is a tensor, and so is the one at position ``mask`` in any case.
     """
-    operands = tuple(operands)
     first = next((index for index, operand in enumerate(operands) if isinstance(operand, TensorArg)), None)
     if any(tensor.shape for tensor in listed(operands)):
         first = None

@@ -30,11 +30,6 @@ class Heading(NamedTuple):
     namespaces: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
-    @property
-    def ending(self) -> str:
-        """What every operator below has another form with."""
-        return _ending(self.options)
-
 
 class OperatorParagraph(NamedTuple):
     """Operators, each with what is marked behind its name; the operator behind ``like``, and the rest of the
@@ -66,7 +61,7 @@ def paragraphs(path: Path) -> Iterator[OperatorParagraph]:
             listed = {
                 space + name: mark for space in heading.namespaces or ("",) for name, mark in marks.items()
             }
-            operators = listed | {f"{name}{heading.ending}": mark for name, mark in listed.items()}
+            operators = listed | {f"{name}{_ending(heading.options)}": mark for name, mark in listed.items()}
             yield OperatorParagraph(
                 f"{place}:{line}", heading, operators, like.strip(), _filled(part[len(head) + 1 :], constants)
             )
@@ -74,6 +69,7 @@ def paragraphs(path: Path) -> Iterator[OperatorParagraph]:
 
 
 def _ending(options: Collection[str]) -> str:
+    """What every operator below a heading has another form with."""
     return "Backward" if "function" in options else "_" if "in_place" in options else ""
 
 

@@ -218,7 +218,7 @@ def _looped(parsed: GeneratedName, tensors: TensorArgs, axes: list[int]) -> Work
     # axes.
     whole = set(accumulate(axes, mul)) if parsed.reduces else {points}
     assumed = [ONE_EACH] if flops_per_point(parsed) else []
-    scatters = len(tensors) > 1 and bool(_SCATTERS & set(parsed.operators))
+    scatters = len(tensors) > 1 and not _SCATTERS.isdisjoint(parsed.operators)
     first = tensors[0].numel in whole
     last = tensors[-1].numel in whole
     several = sum(tensor.numel in whole for tensor in tensors) > 1
@@ -268,8 +268,8 @@ def _looped(parsed: GeneratedName, tensors: TensorArgs, axes: list[int]) -> Work
 def _reads_all(parsed: GeneratedName, elements: int, points: int) -> bool:
     """Whether a kernel reads an argument with more elements than points: the windows of a pooling, the two
     halves of a gate."""
-    gated = elements == 2 * points and "mul" in parsed.operators and bool(_GATES & set(parsed.operators))
-    return gated or bool(_POOLS & set(parsed.operators))
+    gated = elements == 2 * points and "mul" in parsed.operators and not _GATES.isdisjoint(parsed.operators)
+    return gated or not _POOLS.isdisjoint(parsed.operators)
 
 
 def _is_operand(parsed: GeneratedName, tensors: TensorArgs) -> bool:
@@ -284,7 +284,7 @@ def _is_operand(parsed: GeneratedName, tensors: TensorArgs) -> bool:
         and last.shape[-1] == first.shape[-1]
         and last.dtype == first.dtype
     )
-    return viewed and bool(_RENAMED & set(parsed.operators))
+    return viewed and not _RENAMED.isdisjoint(parsed.operators)
 
 
 def _template(parsed: GeneratedName, tensors: TensorArgs) -> Work:

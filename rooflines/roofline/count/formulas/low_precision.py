@@ -31,9 +31,6 @@ from rooflines.roofline.count.formulas.record import Work, matrix_precision_of
 from rooflines.roofline.count.formulas.registry import Hints
 from rooflines.roofline.count.formulas.rows import named
 
-INTEGERS = frozenset({"int8", "uint8", "qint8", "quint8"})
-
-
 # --- products of 8-bit numbers ----------------------------------------------------------------------------
 
 
@@ -109,7 +106,7 @@ def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:
         second.dtype if second is not None and window else args.dtype("out_dtype", args.tensor("self").dtype)
     )
     fused = activation_flops(args, "attr") + activation_flops(args, "unary")
-    each = QUANTIZE if dtype in INTEGERS else 1
+    each = QUANTIZE if matrix_precision_of(dtype) == "int8" else 1
     return args, each + (args.optional("bias") is not None) + (DEQUANTIZE + 1) * (second is not None) + fused
 
 

@@ -76,7 +76,7 @@ def _new(args: Arguments, dtype: str) -> TensorArg:
     sizes = args.value("size")
     return TensorArg(
         (sizes,) if isinstance(sizes, int) else args.sizes("size"),
-        args.dtype("dtype", dtype) if args.has("dtype") else dtype,
+        args.dtype("dtype", dtype),
     )
 
 

@@ -92,9 +92,7 @@ def _resampled_shape(spatial: Ints, args: Arguments) -> Ints:
 def resample(signature: Signature, kind: str) -> Work:
     """[n, c, ...] -> [n, c, ...] of other sizes."""
     nearest = kind.startswith("nearest")
-    args = Arguments(
-        signature, f"self output_size {_FACTORS}" if nearest else f"self output_size align_corners {_FACTORS}"
-    )
+    args = Arguments(signature, f"self output_size {'' if nearest else 'align_corners '}{_FACTORS}")
     inputs = args.tensor("self")
     planes = prod(inputs.shape[:2])
     spatial = inputs.shape[2:]

@@ -96,9 +96,6 @@ class Tensors:
     def __init__(self, *tensors: TensorArg) -> None:
         self.tensors = tensors
 
-    def __bool__(self) -> bool:
-        return bool(self.tensors)
-
     def __len__(self) -> int:
         return len(self.tensors)
 

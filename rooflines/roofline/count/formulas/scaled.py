@@ -12,17 +12,16 @@ from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.formulas.arguments import Arguments, NotCounted, size, size_of, written
 from rooflines.roofline.count.formulas.matmul import product_flops
 from rooflines.roofline.count.formulas.record import Work, matrix_precision_of, precision_of
-from rooflines.roofline.count.formulas.rows import parse
+from rooflines.roofline.count.formulas.rows import PACKED, parse
 
-FOUR_BIT = ("uint8", "float4_e2m1fn_x2")
 # How many numbers an element of a weight may hold, where the activations hold one. Bytes are mostly two
 # numbers of 4 bits.
-_PACKED = {"int32": (8,), "uint8": (2, 1), "int8": (2, 1), "float4_e2m1fn_x2": (2,)}
+_NUMBERS = {"int32": (8,), "uint8": (2, 1), "int8": (2, 1), "float4_e2m1fn_x2": (2,)}
 
 
 def operand_precision(left: TensorArg, right: TensorArg) -> str | None:
     """The precision of a product: that of the left operand, to which a narrower weight is widened."""
-    if left.dtype in FOUR_BIT and right.dtype in FOUR_BIT:
+    if left.dtype in PACKED and right.dtype in PACKED:
         return "fp4"
     return matrix_precision_of(left.dtype)
 
@@ -38,7 +37,7 @@ def sizes(left: TensorArg, right: TensorArg, out: TensorArg | None = None) -> tu
     if len(right.shape) < 2 or not left.shape:
         raise NotCounted("shapes of the operands not recorded")
     inner, (rows, columns) = left.shape[-1], right.shape[-2:]
-    packed = (1,) if left.dtype in FOUR_BIT else _PACKED.get(right.dtype, (1,))
+    packed = (1,) if left.dtype in PACKED else _NUMBERS.get(right.dtype, (1,))
     if left.dtype == right.dtype == "int8":
         packed = (1, 2)
     fitting = [
@@ -81,7 +80,7 @@ def scaled_work(signature: Signature, schema: str) -> Work:
 
 def _out_dtype(args: Arguments, left: TensorArg) -> str:
     default = left.dtype if precision_of(left.dtype) not in (None, "fp8", "fp4") else ""
-    dtype = args.dtype("out_dtype", default) if args.has("out_dtype") else default
+    dtype = args.dtype("out_dtype", default)
     if not dtype:
         raise NotCounted("dtype of the result not recorded")
     return dtype

@@ -62,19 +62,16 @@ def _product(launch: Launch) -> LaunchWork:
     k = weight.shape[1] * packed
     n = weight.shape[2]
     columns = n // 2 if "swiglu" in found["then"] else n
-    result = next(
-        (one for one in reversed(launch.allocated) if len(one.shape) >= 2 and one.shape[-1] == columns), None
+    results = (one for one in reversed(launch.allocated) if len(one.shape) >= 2 and one.shape[-1] == columns)
+    operands = (
+        one
+        for one in reversed(viewed)
+        if one is not weight and floating(one.dtype) and one.shape[-1:] == (k,)
     )
-    inputs = next(
-        (
-            one
-            for one in reversed(viewed)
-            if one is not weight and floating(one.dtype) and one.shape[-1:] == (k,)
-        ),
-        None,
+    result, inputs = (
+        known(next(found, None), "the input or the result of the product is not recorded")
+        for found in (results, operands)
     )
-    if result is None or inputs is None:
-        raise NotCounted("the input or the result of the product is not recorded")
     splits = int(found["splits"])
     rows = result.numel // (columns * splits)
     other = rows * columns * _SWIGLU if columns != n else 0
