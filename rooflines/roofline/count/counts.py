@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rooflines.profiler.compiled.inductor_cache import CachedKernel
 from rooflines.profiler.compiled.records import CompiledCode
 from rooflines.profiler.read.distinct import distinct
-from rooflines.profiler.read.records import CaptureTrace, Int64s, Mask, Trace
+from rooflines.profiler.read.records import CaptureTrace, Int32s, Int64s, Mask, Trace
 from rooflines.profiler.read.signature import Signature, StoredCall
 from rooflines.profiler.records import ProgramLine
 from rooflines.profiler.tree.tree import Calls
@@ -143,6 +143,15 @@ def unset(number: int) -> Int64s:
     return np.full(number, -1, np.int64)
 
 
+def same_in_group(values: Int64s | Int32s, group: Int64s, groups: int) -> Int64s:
+    """The value of each group in which all ``values`` are the same, else -1."""
+    least = np.full(groups, np.iinfo(np.int64).max)
+    most = unset(groups)
+    np.minimum.at(least, group, values)
+    np.maximum.at(most, group, values)
+    return np.where(least == most, most, -1)
+
+
 # Finds events that can be counted better, or returns the counts with another call tree.
 Resolver = Callable[[Counts], Iterable[Group] | Counts]
 
@@ -168,7 +177,7 @@ class OfCounts:
         return self.calls.modules[module].path if module >= 0 else ""
 
 
-def count_signatures(calls: Calls, known: Known = NOTHING) -> Counts:
+def count_signatures(calls: Calls, known: Known) -> Counts:
     """The counts from the recorded signatures alone, each distinct one counted once."""
     trace = calls.trace
     variants = tuple(Variant(signature, count(signature)) for signature in trace.signatures)

@@ -51,7 +51,10 @@ def from_allocations(counts: Counts) -> Iterator[Group]:
         return
     on_device = np.flatnonzero(ours)
     by_thread = {
-        thread: (memory.time_ns[on_device[places]], np.cumsum(memory.size_bytes[on_device[places]]))
+        thread: (
+            memory.time_ns[on_device[places]],
+            np.append(0, np.cumsum(memory.size_bytes[on_device[places]])),
+        )
         for thread, places in places_of(memory.thread[on_device])
     }
     groups: dict[tuple[int, int], list[int]] = {}
@@ -61,7 +64,7 @@ def from_allocations(counts: Counts) -> Iterator[Group]:
             continue
         times, total = by_thread[thread]
         first, last = np.searchsorted(times, (host.start_ns[event], counts.calls.end_ns[event]))
-        kept = int(total[last - 1] if last else 0) - int(total[first - 1] if first else 0)
+        kept = int(total[last] - total[first])
         if kept > 0:
             groups.setdefault((int(host.signature[event]), kept), []).append(event)
     for (code, kept), events in groups.items():

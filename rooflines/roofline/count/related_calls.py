@@ -24,7 +24,7 @@ from rooflines.profiler.read.records import OPERATOR, Int64s, Mask, Trace
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.profiler.tree.tree import Calls, is_backward_node
 from rooflines.roofline.count import pair_rules
-from rooflines.roofline.count.counts import Counts, Group, Variant, places_of, unset
+from rooflines.roofline.count.counts import Counts, Group, Variant, places_of, same_in_group, unset
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.arguments import Ints
 from rooflines.roofline.count.formulas.convolution import BACKWARD, BACKWARD_TRANSPOSED, FORWARD, TRANSPOSED
@@ -236,17 +236,11 @@ class _EvidenceSearch:
         two pieces contradict each other, neither counts."""
         evidence = self._ask(events, others, rule)
         stated = evidence >= 0
-        events = events[stated]
         evidence = evidence[stated]
-        if not len(events):
-            return
-        order = np.argsort(events, kind="stable")
-        events = events[order]
-        evidence = evidence[order]
-        distinct, first = np.unique(events, return_index=True)
+        distinct, first, which = np.unique(events[stated], return_index=True, return_inverse=True)
         numbers = np.array(self._values, np.int64)
         values = numbers[evidence]
-        agreed = np.minimum.reduceat(values, first) == np.maximum.reduceat(values, first)
+        agreed = same_in_group(values, which, len(distinct)) >= 0
         before = column[distinct]
         agreed &= (before == -1) | ((before >= 0) & (numbers[np.maximum(before, 0)] == values[first]))
         column[distinct] = np.where(agreed, np.where(before >= 0, before, evidence[first]), _AMBIGUOUS)
@@ -367,11 +361,7 @@ class _EvidenceSearch:
             found = np.where(skipped, behind[found], found)
         paths = [module.path for module in self._calls.modules]
         owners = [path.rpartition(".")[0] for path in paths]
-        numbers = {path: number for number, path in enumerate({*paths, *owners})}
-        own, around = (
-            np.array([*(numbers[path] for path in listed), -1], np.int64)[self._calls.module]
-            for listed in (paths, owners)
-        )
+        own, around = (np.array([*listed, None], object)[self._calls.module] for listed in (paths, owners))
         phase = self._calls.phase
         beside = (around[found] == around[events]) | (own[found] == around[events])
         return np.where((found >= 0) & (phase[found] == phase[events]) & beside, found, -1)

@@ -19,11 +19,10 @@ from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import step_number
 from rooflines.roofline.analysis import LineRow, OperatorRow, Unmodeled
 from rooflines.roofline.count.by_key import longest_first
-from rooflines.roofline.count.counts import unset
+from rooflines.roofline.count.counts import same_in_group, unset
 from rooflines.roofline.judge.call_sites import line_shares
 from rooflines.roofline.own.host import places_in_step
 from rooflines.roofline.own.own import Attribution
-from rooflines.roofline.own.rows import same_in_group
 
 _AnyRow = TypeVar("_AnyRow", OperatorRow, Unmodeled)
 

@@ -3,7 +3,6 @@ launched below it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,7 +26,7 @@ from rooflines.profiler.tree.graphs import is_graph_launch
 from rooflines.profiler.tree.tree import UNKNOWN, Calls
 from rooflines.profiler.tree.windows import at_launch, step_number
 from rooflines.roofline.count.batches import StepLengths
-from rooflines.roofline.count.counts import Variant, unset
+from rooflines.roofline.count.counts import Variant, places_of, same_in_group, unset
 from rooflines.roofline.count.formulas import CallCount
 from rooflines.roofline.count.formulas.counter import NO_FORMULA
 from rooflines.roofline.own.origins import FROM_KERNEL, FROM_RUN, Origins
@@ -38,7 +37,6 @@ from rooflines.roofline.own.rows import (
     TimeRow,
     by_step,
     longest_by_group,
-    same_in_group,
 )
 
 NO_OPERATOR = "launched outside any operator"
@@ -300,9 +298,9 @@ def _with_lengths(
     variant_of = origins.variant[events]
     if not lengths.known:
         return variants, variant_of
-    replayed = variant_of.copy()
-    for code in np.unique(replayed[(replayed >= 0) & (step >= 0)]).tolist():
-        of_code = np.flatnonzero((replayed == code) & (step >= 0))
+    replayed = np.flatnonzero((variant_of >= 0) & (step >= 0))
+    for code, places in places_of(variant_of[replayed]):
+        of_code = replayed[places]
         for chosen, variant in lengths.recounted(origins.variants[code], step[of_code]):
             variant_of[of_code[chosen]] = len(variants)
             variants.append(variant)
@@ -311,12 +309,12 @@ def _with_lengths(
 
 def _missing(events: Int64s, group: Int64s, groups: int, owners: Int64s) -> list[int]:
     """How many of ``owners`` are events of each group."""
-    held = np.isin(events, owners)
-    events, group = events[held], group[held]
     # Of several calls of an event the first counts.
-    group_of = dict(zip(events[::-1].tolist(), group[::-1].tolist(), strict=True))
-    numbers = Counter(group_of.get(owner) for owner in owners.tolist())
-    return [numbers[place] for place in range(groups)]
+    known, first = np.unique(events, return_index=True)
+    at = np.searchsorted(known, owners)
+    at = at[np.append(known, -2)[at] == owners]
+    numbers: list[int] = np.bincount(group[first[at]], minlength=groups).tolist()
+    return numbers
 
 
 def _callers(calls: Calls, events: Int64s, group: Int64s, groups: int) -> list[str]:
@@ -368,7 +366,6 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> _Grouped:
     """The device events that no counted operator owns, by the operator around their launch, by graph where it
     has no capture, or by kernel where there is none; and the gap of each event."""
     events = left.chosen
-    device = calls.trace.device
     if not len(events):
         return (), events
     graph = origins.graph[events]
@@ -382,7 +379,9 @@ def _device_gaps(calls: Calls, origins: Origins, left: _Events) -> _Grouped:
         at_launch(origins.variant, operator),
         np.where(graph >= 0, -3 - graph, np.where(known, -1, -2)),
     )
-    name = np.where(inside, at_launch(origins.name, operator), np.where(graph >= 0, -1, device.name[events]))
+    name = np.where(
+        inside, at_launch(origins.name, operator), np.where(graph >= 0, -1, calls.trace.device.name[events])
+    )
     # A kernel launched from Python, below no operator, belongs to the module around the launch.
     module = np.where(inside, at_launch(origins.module, operator), origins.at(origins.module)[events])
     phase = np.where(inside, at_launch(origins.phase, operator), UNKNOWN)
@@ -461,9 +460,8 @@ def alternating_attention(
     """The two times of every variant of attention whose calls alternate; of each kernel, in order, its
     variant, call, begin and end."""
     found = {}
-    for variant in distinct(variant_of)[0].tolist():
+    for variant, chosen in places_of(variant_of):
         if variants[variant].count.category == "attention":
-            chosen = np.flatnonzero(variant_of == variant)
             # Calls in the order in which their first kernels begin.
             calls, first, number = np.unique(call[chosen], return_index=True, return_inverse=True)
             times_ns = lengths_by_group(number, start_ns[chosen], end_ns[chosen], len(calls))

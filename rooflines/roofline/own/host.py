@@ -162,8 +162,7 @@ def call_sites(group: Int64s, step: Int64s, start_ns: Int64s) -> Int64s:
 def places_in_step(group: Int64s, step: Int64s, start_ns: Int64s) -> Int64s:
     """How many calls of its ``group`` begin before each call in its step."""
     order = np.lexsort((start_ns, step, group))
-    first = np.ones(len(order), bool)
-    first[1:] = (np.diff(group[order]) != 0) | (np.diff(step[order]) != 0)
+    first = (np.diff(group[order], prepend=-1) != 0) | (np.diff(step[order], prepend=-1) != 0)
     position = np.arange(len(order))
     place = np.empty(len(order), np.int64)
     place[order] = position - np.maximum.accumulate(np.where(first, position, 0))

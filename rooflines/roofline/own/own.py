@@ -156,7 +156,7 @@ def own(counts: Counts) -> Attribution:
     known = counts.known
     trace = calls.trace
     launch = calls.launch
-    ownership = find_owners(calls, counts)
+    ownership = find_owners(counts)
     steps = step_window(calls)
     if steps is None:
         window = windows = whole_window(calls)
@@ -237,9 +237,7 @@ def _counted(capture: CaptureTrace, known: Known) -> CountedTrace:
     counts = count_calls(
         tree(capture.trace), Known(parameter_dtype=known.parameter_dtype, inductor_cache=known.inductor_cache)
     )
-    return CountedTrace.of(
-        counts, find_owners(counts.calls, counts), name=capture.name, tokens=capture.tokens
-    )
+    return CountedTrace.of(counts, find_owners(counts), name=capture.name, tokens=capture.tokens)
 
 
 def _left_out(trace: Trace, before: Mask, earlier_ns: int, window: Intervals) -> Iterator[str]:

@@ -34,9 +34,9 @@ class Ownership(NamedTuple):
     saved: Int64s
 
 
-def find_owners(calls: Calls, counts: Counts) -> Ownership:
+def find_owners(counts: Counts) -> Ownership:
     """Find the owner of each host event."""
-    after = calls.after
+    after = counts.calls.after
     owning = counts.of_kind("counted")
     working = counts.working
     free = ~covered(owning, after)
@@ -61,7 +61,7 @@ def find_owners(calls: Calls, counts: Counts) -> Ownership:
     # Every event from an outermost one up to the end of what it encloses.
     events = np.arange(lengths.sum()) + np.repeat(outermost - np.cumsum(lengths) + lengths, lengths)
     owner[events] = np.repeat(whose, lengths)
-    saved = _saved(calls, owner)
+    saved = _saved(counts.calls, owner)
     for event in saved.tolist():
         owner[event : after[event]] = event
     return Ownership(owner, outermost, saved)

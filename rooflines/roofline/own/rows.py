@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.records import Int32s, Int64s, LaunchShape
+from rooflines.profiler.read.records import Int64s, LaunchShape
 from rooflines.profiler.read.signature import Signature
-from rooflines.roofline.count.counts import unset
 from rooflines.roofline.count.formulas import CallCount, Work
 from rooflines.units import percent
 
@@ -169,15 +168,6 @@ class DividedTime(NamedTuple):
     matched_ns: int = 0
 
 
-def same_in_group(values: Int64s | Int32s, group: Int64s, groups: int) -> Int64s:
-    """The value of each group in which all ``values`` are the same, else -1."""
-    least = np.full(groups, np.iinfo(np.int64).max)
-    most = unset(groups)
-    np.minimum.at(least, group, values)
-    np.maximum.at(most, group, values)
-    return np.where(least == most, most, -1)
-
-
 def by_step(
     group: Int64s,
     groups: int,
@@ -207,7 +197,7 @@ def longest_by_group(
     events."""
     found: list[Longest | None] = [None] * groups
     order = np.lexsort((-start_ns, lasting_ns, group))
-    last = order[np.append(np.flatnonzero(np.diff(group[order])), len(order) - 1)] if len(order) else order
+    last = order[np.diff(group[order], append=-1) != 0]
     columns = (
         group[last],
         start_ns[last],

@@ -25,7 +25,7 @@ from rooflines.profiler.read.records import RUNTIME, Int32s, Int64s, Mask
 from rooflines.profiler.tree.idle import LONGEST_ARRIVAL_NS, waiting
 from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import at_launch
-from rooflines.roofline.count.counts import unset
+from rooflines.roofline.count.counts import places_of, unset
 from rooflines.roofline.uncertainty import Floats
 
 # Clocks of host and device, and of two streams, differ by this much.
@@ -227,10 +227,10 @@ def _work(calls: Calls, begin_ns: int, end_ns: int, belongs: Mask) -> _Work:
 def _lanes(calls: Calls, work: _Work) -> list[tuple[int, int, Int64s]]:
     """Device, stream and pieces of each stream."""
     device = calls.trace.device
-    lanes = [np.flatnonzero(work.stream == each) for each in range(int(work.stream.max()) + 1)]
-    first = [work.event[lane[0]] for lane in lanes]
     return [
-        (int(device.device[at]), int(device.stream[at]), lane) for at, lane in zip(first, lanes, strict=True)
+        (int(device.device[at]), int(device.stream[at]), lane)
+        for _, lane in places_of(work.stream)
+        for at in work.event[lane[:1]]
     ]
 
 
@@ -364,8 +364,7 @@ def _levels(
     those below it are.
     """
     keys = np.maximum(work.start, work.launch)
-    for stream in range(int(work.stream.max()) + 1):
-        pieces = work.stream == stream
+    for _, pieces in places_of(work.stream):
         keys[pieces] = np.maximum.accumulate(keys[pieces])
     # The last place is that of none.
     of_piece = [-1] * (len(keys) + 1)

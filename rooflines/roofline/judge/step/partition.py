@@ -41,6 +41,7 @@ from rooflines.profiler.tree.idle import idle_causes
 from rooflines.profiler.tree.tree import BACKWARD, DECODE, FORWARD, OPTIMIZER, OUTSIDE, PREFILL, Calls
 from rooflines.roofline.analysis import PARTS, OperatorRow, StepDivision, Timeline
 from rooflines.roofline.count.by_key import longest_first
+from rooflines.roofline.count.counts import places_of
 from rooflines.roofline.count.kernel_names import kernel_category
 from rooflines.roofline.judge.bounds import FROM_HOST, TO_HOST
 from rooflines.roofline.own.host import steady_times
@@ -328,8 +329,7 @@ def _exclusive(
         return {rank: time_ns for rank, time_ns in enumerate(times.tolist()) if time_ns}, busy
     found = {}
     taken = np.empty((0, 2), np.int64)
-    for rank in distinct(ranks)[0].tolist():
-        chosen = ranks == rank
+    for rank, chosen in places_of(ranks):
         own = intervals.union(starts[chosen], ends[chosen])
         found[rank] = intervals.length(intervals.subtract(own, taken))
         taken = intervals.merge(taken, own)
