@@ -211,11 +211,10 @@ def _noises(
 def _changes(rows: Sequence[PairTimes]) -> tuple[Floats, Floats, Floats]:
     """The logarithm of each row's ratio, its variance from the scatter of the steps, and the typical times of
     both sides [2, rows]."""
-    before, after = (
-        [_typical(side) for side in sides]
-        for sides in ([row.before for row in rows], [row.after for row in rows])
+    before, after, _ = zip(*rows, strict=True)
+    (ours, our_variance), (theirs, their_variance) = (
+        np.array([*map(_typical, side)]).T for side in (before, after)
     )
-    (ours, our_variance), (theirs, their_variance) = np.array(before).T, np.array(after).T
     return theirs - ours, our_variance + their_variance, np.exp(np.stack((ours, theirs)))
 
 

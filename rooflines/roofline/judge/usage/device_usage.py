@@ -348,10 +348,10 @@ def _count(readings: EnergyReadings, window: Window) -> tuple[float, float] | No
     So nothing in the window is missed; events just outside may be counted too. A counter that restarted (its
     process or its driver did) counts from zero.
     """
-    times, values = readings.times_ns, readings.values
+    times = readings.times_ns
     first = max(0, int(np.searchsorted(times, window.begin_ns, side="right")) - 1)
     last = int(np.searchsorted(times, window.end_ns)) + 1
-    part = values[first:last]
+    part = readings.values[first:last]
     if len(part) < 2:
         return None
     steps = np.diff(part)

@@ -179,7 +179,7 @@ def by_power(
     end = window_s + lag_s
     inside = (times > begin) & (times < end)
     x = np.concatenate(([begin], times[inside], [end]))
-    y = np.concatenate(([np.interp(begin, times, watts)], watts[inside], [np.interp(end, times, watts)]))
+    y = np.interp(x, times, watts)
     found = _area(x, y)
 
     moved, blur = _blur(times, watts, average_s, lag_s, window_s, moments, begin_ns)
@@ -197,10 +197,8 @@ def by_power(
         if missing_s > 0:
             reach_s = max(missing_s, average_s, spacing_s)
             edges += missing_s * _range(times, watts, at - reach_s, at + reach_s)
-    if times[-1] < window_s:
-        edges += (window_s - float(times[-1])) * float(watts[-1])
-    if times[0] > 0:
-        edges += float(times[0]) * float(watts[0])
+    edges += max(0.0, window_s - float(times[-1])) * float(watts[-1])
+    edges += max(0.0, float(times[0])) * float(watts[0])
     resolution = _resolution(y, counter, FEWEST_STEPS)
     sampling = _scatter(x, y, update_s)
     unsure = edges + sampling + resolution / 2 * window_s
@@ -273,9 +271,8 @@ class _Course:
         error."""
         if moment < self._times[0]:
             lead = self._watts * (float(self._times[0]) - moment)
-            return _Bounded(
-                float(self._values[0]) - lead, float(self._values[0]) - 2 * lead, float(self._values[0])
-            )
+            first = float(self._values[0])
+            return _Bounded(first - lead, first - 2 * lead, first)
         low = float(self._values[np.searchsorted(self._times, moment, side="right") - 1])
         later = int(np.searchsorted(self._after, moment, side="left"))
         if later == len(self._after):
@@ -325,9 +322,7 @@ def _blur(
                 before = at[(at > end - half) & (at < end)]
                 after = at[(at > end) & (at < end + half)]
                 x = np.concatenate(([end - half], before, [end, end], after, [end + half]))
-                weight = (
-                    np.where(np.arange(len(x)) > len(before) + 1, 1.0, 0.0) - (x - end + half) / average_s
-                )
+                weight = (np.arange(len(x)) > len(before) + 1) - (x - end + half) / average_s
                 power = np.interp(x, at, moments.values)
                 moved += sign * _area(x, weight * power)
                 heaviest = np.maximum(np.abs(weight[1:]), np.abs(weight[:-1]))
