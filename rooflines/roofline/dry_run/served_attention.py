@@ -87,8 +87,9 @@ def one_kernel(generator: Any) -> Iterator[None]:
             return called(module, query, key, value, mask, *args, **keywords)
         turned = (tensor.transpose(1, 2) for tensor in (query, key, value))
         left = None if mask is None else window - 1
-        kernel = torch.ops.aten._flash_attention_forward
-        found = kernel(*turned, None, None, queries, keys, 0.0, True, False, window_size_left=left)
+        found = torch.ops.aten._flash_attention_forward(
+            *turned, None, None, queries, keys, 0.0, True, False, window_size_left=left
+        )
         return found[0][..., : value.shape[-1]], None
 
     AttentionInterface.register("sdpa", attend)
@@ -169,6 +170,7 @@ def _rows(
 ) -> Iterator[OperatorCount]:
     tokens = batch * phase.tokens
     keys = batch * phase.keys
+    latent = of.rank + of.rope
     head = of.key + of.rope, of.value
     if absorbs:
         for inner, outer in ((of.key, of.rank), (of.rank, of.value)):
@@ -187,8 +189,8 @@ def _rows(
                 shapes=shapes,
                 category="matmul",
             )
-        head = of.rank + of.rope, of.rank
-        cached = keys * (of.rank + of.rope)
+        head = latent, of.rank
+        cached = keys * latent
     else:
         cached = keys * (of.heads * (of.key + of.value) + of.rope)
     met = batch * of.heads * pairs(phase.tokens, phase.keys, None, 0, lower_right=True)
@@ -198,10 +200,10 @@ def _rows(
         bytes_read=of.item * (tokens * of.heads * head[0] + cached),
         bytes_written=of.item
         * tokens
-        * (of.heads * head[1] + of.rank + of.rope),  # the result, and the new entries of the cache
+        * (of.heads * head[1] + latent),  # the result, and the new entries of the cache
         precision=like.precision,
     )
-    shapes = f"{batch}x{of.heads}x{phase.tokens}x{head[0]}, {batch}x{phase.keys}x{of.rank + of.rope}"
+    shapes = f"{batch}x{of.heads}x{phase.tokens}x{head[0]}, {batch}x{phase.keys}x{latent}"
     yield OperatorCount.of(
         work, name=KERNEL, module=layer, phase=like.phase, shapes=shapes, category="attention"
     )

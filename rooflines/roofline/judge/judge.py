@@ -333,8 +333,8 @@ def _clock(attribution: Attribution, steps: Steps | None) -> float | None:
 
 def _clocks(attribution: Attribution) -> Iterator[str]:
     """A note on work that begins before it is launched, because the clocks of host and device differ."""
-    launch, device = attribution.calls.launch, attribution.trace.device
-    early_ns = attribution.trace.host.start_ns[launch[launch >= 0]] - device.start_ns[launch >= 0]
+    trace, launch = attribution.trace, attribution.calls.launch
+    early_ns = trace.host.start_ns[launch[launch >= 0]] - trace.device.start_ns[launch >= 0]
     if early_ns.size and (share := float(np.mean(early_ns > 0))) > _FEW:
         apart = seconds(int(early_ns.max()) / 1e9)
         yield (

@@ -13,16 +13,6 @@ from functools import lru_cache
 from typing import Literal
 
 Part = Literal["attention", "MLP", "experts", "embedding", "head", "normalization", "sampling", "other"]
-PARTS: tuple[Part, ...] = (
-    "attention",
-    "MLP",
-    "experts",
-    "embedding",
-    "head",
-    "normalization",
-    "sampling",
-    "other",
-)
 
 # Types of modules, by how they end, and their names; of several rows that fit, the first, types before names.
 # Other mixers of tokens (state spaces, convolutions) count as attention.

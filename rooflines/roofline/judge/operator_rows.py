@@ -34,7 +34,7 @@ def operator_row(
 ) -> OperatorRow:
     """A ``row`` of ``attribution`` per step, judged by ``ceilings``."""
     steps = attribution.per
-    flops, matrix, size = row.work.flops, row.work.matrix_flops, row.work.bytes
+    flops, size = row.work.flops, row.work.bytes
     time_s = row.time_ns / 1e9
     # The times of a device that was not traced are the host's.
     complete = (
@@ -54,7 +54,7 @@ def operator_row(
         precision=precision,
         category="optimizer" if PHASES[row.phase] == "optimizer" else row.count.category,
         flops=per_step(flops * row.calls, steps),
-        matrix_flops=per_step(matrix * row.calls, steps),
+        matrix_flops=per_step(row.work.matrix_flops * row.calls, steps),
         bytes=per_step(size * row.calls, steps),
         intensity_flop_per_byte=flops / size if flops and size else None,
         flop_per_s=flops * row.calls / time_s if flops and complete else None,

@@ -79,7 +79,7 @@ def repeated(rows: Iterable[OperatorRow], analysis: Analysis) -> list[list[Opera
     growing: dict[tuple[object, ...], list[tuple[list[int], list[OperatorRow]]]] = {}
     for members in grouped(rows, repeated_key).values():
         row = members[0]
-        parts = _SIZE.split(members[0].shapes)
+        parts = _SIZE.split(row.shapes)
         if row.phase != "decode" or row.calls >= tokens or len(parts) < 2:
             found.append(members)
             continue

@@ -28,6 +28,7 @@ from rooflines.profiler.read.records import (
     Int64s,
     Mask,
     Trace,
+    of_kinds,
 )
 from rooflines.profiler.tree.idle import is_wait, waiting
 from rooflines.profiler.tree.lines import ProgramLines
@@ -35,6 +36,7 @@ from rooflines.profiler.tree.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.counts import places_of, unset
+from rooflines.roofline.count.dispatchers import enclosed
 from rooflines.roofline.judge.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.judge.step.times import per_step
 from rooflines.roofline.own.own import Attribution
@@ -82,14 +84,10 @@ def synchronizations(
     """
     host, steps = attribution.trace.host, attribution.per
     waits = np.flatnonzero(waiting(attribution.calls))
-    if not len(waits):
-        return ()
+    times = np.stack((host.start_ns[waits], host.end_ns[waits]), axis=1)
+    waits = waits[intervals.covered(attribution.window, times) > 0]
     start = host.start_ns[waits]
     end = host.end_ns[waits]
-    inside = intervals.covered(attribution.window, np.stack((start, end), axis=1)) > 0
-    waits = waits[inside]
-    start = start[inside]
-    end = end[inside]
     gaps = intervals.subtract(attribution.window, attribution.busy)
     if not len(waits) or not len(gaps):
         return ()
@@ -98,12 +96,11 @@ def synchronizations(
     follows = (gaps[at, 0] >= start) & (gaps[at, 0] <= end)
     own = intervals.merge(causes["synchronization"], causes["host_bound"])
     idle = np.where(follows, np.minimum(end - start, intervals.covered(own, gaps[at])), 0)
-    calls = attribution.calls
-    names = attribution.trace.names
 
     def site(wait: int) -> tuple[str, str, str]:
         event = int(waits[wait])
-        return names[host.name[event]], _operator_around(calls, event), lines.where(event)
+        name = attribution.trace.names[host.name[event]]
+        return name, _operator_around(attribution.calls, event), lines.where(event)
 
     made = [
         Synchronization(
@@ -182,8 +179,7 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask, lines: P
     of that runtime or of operators around them that wait for nothing: they load a library or a kernel. All by
     their own time, without what they call."""
     host = calls.trace.host
-    before = np.concatenate(([0], np.cumsum(host.kind == RUNTIME)))
-    alone = before[calls.after] == before[:-1]
+    alone = enclosed(host.kind == RUNTIME, calls.after) == 0
     waits = calls.trace.named(
         lambda name: is_wait(name) or name.startswith(COMMUNICATION_CALLS) or is_backward_node(name)
     )
@@ -193,7 +189,7 @@ def _operators(calls: Calls, host_bound: Intervals, on_launching: Mask, lines: P
     lasting = calls.end_ns - host.start_ns >= _LONG_OPERATOR_NS
     chosen = np.flatnonzero(
         on_launching
-        & ((host.kind == OPERATOR) | (host.kind == RUNTIME))
+        & of_kinds(host.kind, (OPERATOR, RUNTIME))
         & ~waits
         & library
         & (lasting | covered(lasting, calls.after))
@@ -241,10 +237,10 @@ def _firsts(calls: Calls, events: Int64s) -> set[int]:
 def _again(calls: Calls) -> Mask:
     """The events that are no first calls: the kernel that they launch has been launched before, or else the
     operator that they are or that is around them has been called before with the same arguments."""
-    host, device = calls.trace.host, calls.trace.device
+    host = calls.trace.host
     launched = np.flatnonzero(calls.launch >= 0)
     kernel = unset(len(host))
-    kernel[calls.launch[launched]] = device.name[launched]
+    kernel[calls.launch[launched]] = calls.trace.device.name[launched]
     operator = np.where(host.kind == OPERATOR, np.arange(len(host)), calls.above)
     signature = np.where(operator >= 0, host.signature[operator].astype(np.int64), -1)
     is_launch = kernel >= 0
@@ -291,7 +287,7 @@ def _ranges(
 ) -> list[_Idle]:
     """The outermost of the ranges and operators whose names pass ``test``."""
     host = calls.trace.host
-    named = on_launching & ((host.kind == ANNOTATION) | (host.kind == OPERATOR)) & calls.trace.named(test)
+    named = on_launching & of_kinds(host.kind, (ANNOTATION, OPERATOR)) & calls.trace.named(test)
     chosen = np.flatnonzero(named & ~covered(named, calls.after))
     times = np.stack((calls.begin_ns[chosen], calls.end_ns[chosen]), axis=1)
     return _idle_in(kind, calls.trace.names, host.name[chosen], times, host_bound)
@@ -338,7 +334,7 @@ def _functions(trace: Trace, host_bound: Intervals, threads: Int64s) -> tuple[li
 def _unrecorded(trace: Trace, host_bound: Intervals, on_launching: Mask) -> list[_Idle]:
     """Long stretches outside of operators and runtime calls."""
     host = trace.host
-    recorded = np.flatnonzero(on_launching & ((host.kind == OPERATOR) | (host.kind == RUNTIME)))
+    recorded = np.flatnonzero(on_launching & of_kinds(host.kind, (OPERATOR, RUNTIME)))
     outside = intervals.subtract(host_bound, intervals.union(host.start_ns[recorded], host.end_ns[recorded]))
     lasting = outside[:, 1] - outside[:, 0]
     return [
@@ -366,8 +362,7 @@ def recomputation(attribution: Attribution) -> Recomputation | None:
     graded &= covered(is_node, attribution.calls.after)
     if not graded.any() or (graded & attribution.trace.named(lambda name: "_backward" in name)).any():
         return None
-    chosen = graded & ~covered(graded, attribution.calls.after)
-    events = np.flatnonzero(chosen)
+    events = np.flatnonzero(graded & ~covered(graded, attribution.calls.after))
     ran = intervals.union(host.start_ns[events], attribution.calls.end_ns[events])
     if len(device := attribution.trace.device):  # the work that was launched below them
         launch = attribution.calls.launch

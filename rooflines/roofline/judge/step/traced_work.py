@@ -248,9 +248,8 @@ def about_lost(lost: LostWork, attribution: Attribution) -> Iterator[str]:
             effect += (
                 f" Rows with {percent(lost.flops_fraction)} of the FLOPs have no efficiency because of it."
             )
-        names = attribution.trace.names
         codes = attribution.trace.host.name[attribution.lost.launches]
-        of_cuda = any(names[code].startswith("cu") for code in codes.tolist())
+        of_cuda = any(attribution.trace.names[code].startswith("cu") for code in codes.tolist())
         why = f" {_NEW_PROCESS}" if lost.at_start and not between and of_cuda else ""
         why += f" {_SYNCHRONIZE}" if lost.at_end else ""
         yield f"The trace has no kernel for {share}: {where}{among}. {effect}{why}"
