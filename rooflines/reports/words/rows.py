@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
 from rooflines.reports.words.text import bound_words, is_kernel, operator_module
 from rooflines.roofline.analysis import Analysis, OperatorRow
 from rooflines.roofline.judge.call_sites import summed
@@ -60,22 +62,8 @@ def table_rows(analysis: Analysis) -> list[TableRow]:
     row without a bound counts with its time; longest first without bounds."""
     reasons: dict[str, list[OperatorRow]] = {"": list(analysis.operators)}
     for gap in analysis.unmodeled:
-        row = OperatorRow(
-            name=gap.name,
-            module=gap.module,
-            phase=gap.phase,
-            shapes=gap.shapes,
-            category="other",
-            calls=gap.calls,
-            time_s=gap.time_s,
-            flops=0,
-            matrix_flops=0,
-            bytes=0,
-            exposed_s=gap.exposed_s,
-            kernels=gap.kernels,
-            caller=gap.caller,
-            example=gap.example,
-        )
+        known = {name: value for name, value in asdict(gap).items() if name != "reason"}
+        row = OperatorRow(**known, category="other", flops=0, matrix_flops=0, bytes=0)
         reasons.setdefault(gap.reason, []).append(row)
     folded = ((reason, members) for reason, each in reasons.items() for members in repeated(each, analysis))
     rows = []

@@ -13,7 +13,7 @@ from rooflines.reports.render import markdown, pdf
 from rooflines.reports.words.rows import flagged_rows, module_text, table_order, table_rows, table_title
 from rooflines.reports.words.sentences import flag_sentence
 from rooflines.reports.words.text import operator_name, shorten_path
-from rooflines.roofline.analysis import Coverage, Kernel, OperatorRow
+from rooflines.roofline.analysis import Coverage, Kernel, LineShare, OperatorRow, Unmodeled
 from tests.printing import in_terminal
 from tests.reports import variants
 from tests.samples import analysis as sample
@@ -129,3 +129,11 @@ def test_sums_over_the_rows_are_those_of_the_analysis(name):
             assert one.row.lower_bound_s + one.row.headroom_s + unjudged_s == pytest.approx(one.row.time_s, rel=0.051)
     headroom = sum(one.row.headroom_s or 0.0 for one in rows)
     assert headroom == pytest.approx(analysis.totals.headroom_s, abs=1e-12) or analysis.totals.headroom_s is None
+
+
+def test_a_row_without_a_count_keeps_its_lines_and_the_times_of_its_steps():
+    lines = (LineShare(place="net.py:7", share=1.0),)
+    gap = Unmodeled(name="mine::op", calls=1, time_s=0.01, reason="no formula", lines=lines, step_times_s=(0.009, 0.011))
+    made = replace(sample(), operators=(), coverage=Coverage(modeled_time_fraction=0.0, unmodeled=(gap,)))
+    (row,) = (one.row for one in table_rows(made) if one.reason)
+    assert (row.lines, row.step_times_s) == (lines, (0.009, 0.011))

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.attention import bias as attention_bias
 
 import rooflines
 from rooflines.errors import UsageError, WorkloadError
@@ -276,7 +277,7 @@ def test_what_fails_on_fake_tensors_is_run_on_real_ones_and_nothing_changes():
 
 def test_a_tensor_subclass_is_made_in_a_recording():
     query, key = torch.rand(2, 8, 16, 32), torch.rand(2, 8, 24, 32)
-    mask = torch.nn.attention.bias.causal_lower_right
+    mask = attention_bias.causal_lower_right
     counted = rooflines.count(lambda: nn.functional.scaled_dot_product_attention(query, key, key, attn_mask=mask(16, 24)))
     assert counted.matrix_flops == 2 * 2 * 8 * 16 * 24 * (32 + 32)
 
