@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, compress
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -45,6 +46,7 @@ from rooflines.profiler.read.records import (
     Exchange,
     Frames,
     HostEvents,
+    Int8s,
     Int32s,
     Int64s,
     LaunchRecord,
@@ -66,16 +68,21 @@ HOST_KINDS = {
     "Operator": OPERATOR,
     "user_annotation": ANNOTATION,
     "python_function": PYTHON,
-    "cuda_runtime": RUNTIME,
-    "cuda_driver": RUNTIME,
-    "Runtime": RUNTIME,
-    "hip_runtime": RUNTIME,
-    "xpu_runtime": RUNTIME,
-    "xpu_driver": RUNTIME,
-    "mtia_runtime": RUNTIME,
-    "glow_runtime": RUNTIME,
-    "privateuse1_runtime": RUNTIME,
-    "privateuse1_driver": RUNTIME,
+    **dict.fromkeys(
+        (
+            "cuda_runtime",
+            "cuda_driver",
+            "Runtime",
+            "hip_runtime",
+            "xpu_runtime",
+            "xpu_driver",
+            "mtia_runtime",
+            "glow_runtime",
+            "privateuse1_runtime",
+            "privateuse1_driver",
+        ),
+        RUNTIME,
+    ),
 }
 DEVICE_KINDS = {
     "kernel": KERNEL,
@@ -132,6 +139,8 @@ _ITEM_BYTES = 200
 _MOST_GRAPHS = 1 << 30
 
 _NO_ARGS = Args()
+_Column: TypeAlias = npt.NDArray[Any]
+_Table: TypeAlias = list[tuple[_Column, ...]]
 
 
 class Columns:
@@ -158,7 +167,7 @@ class Columns:
         self.threads = _Codes()
         self._codes: dict[Any, int] = {}  # of signatures, collectives, launch shapes and kernels
         self._frames, self._host, self._device, self._memory, self._overhead, self._waits = (
-            list[tuple[npt.NDArray[Any], ...]]() for _ in range(6)
+            _Table() for _ in range(6)
         )
 
     def add(self, events: list[Event]) -> None:
@@ -209,12 +218,9 @@ class Columns:
             self._take_waits([event for event in spans if event.cat == _WAIT])
         for category in categories & _PLATFORMS.keys():
             self.platform = _PLATFORMS[category]
-        python = (
-            [event for event in spans if event.cat == "python_function"]
-            if "python_function" in categories
-            else []
-        )
-        if python:
+        python = []
+        if "python_function" in categories:
+            python = [event for event in spans if event.cat == "python_function"]
             host = [
                 event
                 for event in host
@@ -238,8 +244,8 @@ class Columns:
         events, start, end = self._timed(events)
         if not events:
             return
-        name = np.fromiter([self.names[event.name] for event in events], np.int32, len(events))
-        kind = np.fromiter([HOST_KINDS[event.cat] for event in events], np.int8, len(events))
+        name = np.array([self.names[event.name] for event in events], np.int32)
+        kind = np.array([HOST_KINDS[event.cat] for event in events], np.int8)
         meaning = self.names.meanings[name]
         # In this order: our own marks count in any category, and the note of a process group is the operator
         # that it notes.
@@ -268,14 +274,14 @@ class Columns:
                 start,
                 end,
                 signature,
-                integers([values.sequence for values in args], -1),
-                integers([values.forward_thread for values in args], 0),
+                _field(args, "sequence"),
+                _field(args, "forward_thread", 0),
                 correlations(args, kind == RUNTIME),
                 self._launched(kind, args),
             ),
         )
 
-    def _launched(self, kind: npt.NDArray[np.int8], args: list[Args]) -> Int32s:
+    def _launched(self, kind: Int8s, args: list[Args]) -> Int32s:
         """The number of the kernel that each event launches; each distinct record is parsed once."""
         numbers = np.full(len(args), -1, np.int32)
         for i in np.flatnonzero(kind == RUNTIME).tolist():
@@ -293,8 +299,8 @@ class Columns:
         events, start, end = self._timed(events)
         if not events:
             return
-        name = np.fromiter([self.names[event.name] for event in events], np.int32, len(events))
-        kind = np.fromiter([DEVICE_KINDS[event.cat] for event in events], np.int8, len(events))
+        name = np.array([self.names[event.name] for event in events], np.int32)
+        kind = np.array([DEVICE_KINDS[event.cat] for event in events], np.int8)
         args = [_annotated(event.args) if event.args else _NO_ARGS for event in events]
         # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it
         # and stays a copy.
@@ -332,10 +338,7 @@ class Columns:
 
     def _graph_nodes(self, args: list[Args]) -> tuple[Int64s, Int32s]:
         """The node of a graph that each event is, and the number of its scope."""
-        node, graph = (
-            integers([values.graph_node for values in args], 0),
-            integers([values.graph for values in args], 0),
-        )
+        node, graph = _field(args, "graph_node", 0), _field(args, "graph", 0)
         # Kineto has the graph in the upper half of the node; PyTorch's collector has them apart, without the
         # first node, which is 0.
         apart = (node >> 32 == 0) & (graph > 0) & (graph < _MOST_GRAPHS)
@@ -358,7 +361,7 @@ class Columns:
                 self._codes[key] = -1 if shape is None else len(self.launch_shapes)
                 self.launch_shapes += () if shape is None else (shape,)
                 self._held += 400 + len(key)
-        return np.fromiter([self._codes[key] for key in keys], np.int32, len(keys))
+        return np.array([self._codes[key] for key in keys], np.int32)
 
     def places(self) -> list[str]:
         """The names of the frames: where they are in which source file, whose path is cut unless asked
@@ -385,12 +388,12 @@ class Columns:
 
     def _take_waits(self, events: list[Event]) -> None:
         args = [event.args or _NO_ARGS for event in events]
-        stream = integers([values.stream for values in args], -1)
+        stream = _field(args, "stream")
         of_stream = np.array([event.name == _STREAM_SYNC for event in events], bool)
         of_host = np.array([event.name != _STREAM_WAIT for event in events], bool)
         columns = (
-            integers([values.correlation for values in args], -1),
-            integers([values.awaited_record for values in args], -1),
+            _field(args, "correlation"),
+            _field(args, "awaited_record"),
             ordinals(
                 [
                     event.pid if values.device is None else values.device
@@ -398,7 +401,7 @@ class Columns:
                 ]
             ),
             np.where(of_host, -1, stream),
-            np.where(of_stream, stream, integers([values.awaited_stream for values in args], -1)),
+            np.where(of_stream, stream, _field(args, "awaited_stream")),
         )
         known = (columns[0] >= 0) & (columns[4] >= 0) & (of_stream | (columns[1] >= 0))
         self._keep(self._waits, tuple(column[known] for column in columns))
@@ -406,7 +409,7 @@ class Columns:
     def _take_memory(self, events: list[Event]) -> None:
         time, known = nanoseconds([event.ts for event in events])
         args = [event.args or _NO_ARGS for event in events]
-        size = integers([values.size for values in args], 0)
+        size = _field(args, "size", 0)
         known &= np.array([isinstance(values.size, int) for values in args], bool) & (
             np.abs(size) <= _LARGEST_ALLOCATION
         )
@@ -415,9 +418,9 @@ class Columns:
             time,
             self._thread_codes(events),
             size,
-            integers([values.device_type for values in args], 0),
-            integers([values.device_id for values in args], -1),
-            integers([values.allocated for values in args], -1),
+            _field(args, "device_type", 0),
+            _field(args, "device_id"),
+            _field(args, "allocated"),
         )
         self._keep(self._memory, tuple(column[known] for column in columns))
 
@@ -439,7 +442,7 @@ class Columns:
         return events, start, start + duration
 
     def _thread_codes(self, events: list[Event]) -> Int32s:
-        return np.fromiter([self.threads[event.pid, event.tid] for event in events], np.int32, len(events))
+        return np.array([self.threads[event.pid, event.tid] for event in events], np.int32)
 
     # --- signatures ---------------------------------------------------------------------------------------
 
@@ -520,7 +523,7 @@ class Columns:
 
     def overhead(self) -> Intervals:
         """When the profiler did work of its own."""
-        return intervals.union(*_joined(self._overhead, (np.int64, np.int64)))
+        return intervals.union(*_joined(self._overhead, "int64 int64"))
 
     def stream_waits(self) -> StreamWaits:
         """The waits for streams that are noted."""
@@ -541,52 +544,30 @@ class Columns:
             Frames(*_in_order(frames, -frames[3], frames[2], frames[1])),
         )
 
-    def _keep(self, table: list[tuple[npt.NDArray[Any], ...]], columns: tuple[npt.NDArray[Any], ...]) -> None:
+    def _keep(self, table: _Table, columns: tuple[_Column, ...]) -> None:
         table.append(columns)
         self._held += sum(column.nbytes for column in columns)
 
 
-_HOST_TYPES = (
-    np.int8,
-    np.int32,
-    np.int32,
-    np.int64,
-    np.int64,
-    np.int32,
-    np.int64,
-    np.int64,
-    np.int64,
-    np.int32,
-)
-_DEVICE_TYPES = (
-    np.int8,
-    np.int32,
-    np.int32,
-    *4 * (np.int64,),
-    np.int32,
-    np.int32,
-    np.int64,
-    np.int32,
-    *3 * (np.int64,),
-)
-_MEMORY_TYPES = (np.int64, np.int32, np.int64, np.int64, np.int64, np.int64)
-_FRAME_TYPES = (np.int32, np.int32, np.int64, np.int64)
-_WAIT_TYPES = (np.int64, np.int64, np.int32, np.int64, np.int64)
+# The types of the columns as NumPy names them, which those of a table without events have as well.
+_HOST_TYPES = "int8 int32 int32 int64 int64 int32 int64 int64 int64 int32"
+_DEVICE_TYPES = "int8 int32 int32 int64 int64 int64 int64 int32 int32 int64 int32 int64 int64 int64"
+_MEMORY_TYPES = "int64 int32 int64 int64 int64 int64"
+_FRAME_TYPES = "int32 int32 int64 int64"
+_WAIT_TYPES = "int64 int64 int32 int64 int64"
 
 
-def _joined(
-    table: list[tuple[npt.NDArray[Any], ...]], types: tuple[type[np.generic], ...]
-) -> list[npt.NDArray[Any]]:
+def _joined(table: _Table, types: str) -> list[_Column]:
     """Each column in one piece; the parts are given back."""
     columns = [
         np.concatenate([part[i] for part in table]) if table else np.empty(0, dtype)
-        for i, dtype in enumerate(types)
+        for i, dtype in enumerate(types.split())
     ]
     table.clear()
     return columns
 
 
-def _in_order(columns: list[npt.NDArray[Any]], *keys: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+def _in_order(columns: list[_Column], *keys: _Column) -> list[_Column]:
     """The columns sorted by the last of the ``keys``, then the one before it."""
     order = np.lexsort(keys)
     return [column[order] for column in columns]
@@ -685,6 +666,11 @@ def _launch_shape(grid: bytes, block: bytes) -> LaunchShape | None:
     return ((x, y, z), (u, v, w)) if min(x, y, z, u, v, w) > 0 else None
 
 
+def _field(args: list[Args], name: str, missing: int = -1) -> Int64s:
+    """A field of the arguments of each event, a whole number or ``missing``."""
+    return integers(list(map(attrgetter(name), args)), missing)
+
+
 # The warps that the largest multiprocessor holds. A whole percent of them is the least that a recorded
 # occupancy tells from none.
 _MOST_WARPS = 64
@@ -699,11 +685,7 @@ def _resources(args: list[Args]) -> list[Int64s]:
     memory of a block is more than what a device gives without being asked. So 0 is an occupancy only of a
     launch with so few warps that it cannot be more.
     """
-    registers, shared = (
-        integers([one.registers for one in args], -1),
-        integers([one.shared for one in args], -1),
-    )
-    occupancy = integers([one.occupancy for one in args], -1)
+    registers, shared, occupancy = (_field(args, name) for name in ("registers", "shared", "occupancy"))
     known = registers > 0
     for at in np.flatnonzero(known & (occupancy == 0)).tolist():
         if not 0 < decimal(args[at].warps) < 0.005 * _MOST_WARPS:
@@ -802,7 +784,7 @@ def _ranks(value: Any) -> tuple[int, ...] | None:
     return tuple(map(int, value.strip("[]").split(",")))
 
 
-def correlations(args: list[Args], launching: npt.NDArray[np.bool_]) -> Int64s:
+def correlations(args: list[Args], launching: Mask) -> Int64s:
     """The correlation ids of events; -1 for none, and -2 - n for a launch or a device event (``launching``)
     with only the external id n."""
     numbers = integers(
@@ -815,7 +797,7 @@ def correlations(args: list[Args], launching: npt.NDArray[np.bool_]) -> Int64s:
     return numbers
 
 
-def linked(calls: Int64s, is_runtime: npt.NDArray[np.bool_], device: Int64s) -> tuple[Int64s, Int64s]:
+def linked(calls: Int64s, is_runtime: Mask, device: Int64s) -> tuple[Int64s, Int64s]:
     """The correlation ids of host and device events. Some traces of ROCm have no others than external ids;
     elsewhere the external id is that of the operator."""
     named = bool((calls[is_runtime] >= 0).any() or (device >= 0).any())

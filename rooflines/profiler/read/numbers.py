@@ -7,10 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.profiler.read.document import FLOATS_ROUND_FROM_US
-from rooflines.profiler.read.records import Int32s, Int64s
+from rooflines.profiler.read.records import Int32s, Int64s, Mask
 
 # Times further from zero than this are none (the year 2096, in microseconds since 1970), so that no
 # difference of two overflows.
@@ -18,7 +17,7 @@ _FARTHEST_US = 4e15
 _MOST_DEVICES = 1 << 20
 
 
-def nanoseconds(values: list[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+def nanoseconds(values: list[Any]) -> tuple[Int64s, Mask]:
     """Microseconds, as Kineto writes them (numbers, in some versions text), in whole nanoseconds, and which
     of them are any.
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rooflines.profiler.read.signature import Signature
 
 Int64s = npt.NDArray[np.int64]
+Int8s = npt.NDArray[np.int8]
 Int32s = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
 
@@ -40,7 +41,7 @@ ADDED = "rooflines"
 MEMORY_LIMIT_BYTES = 4 << 30
 
 
-def of_kinds(kind: npt.NDArray[np.int8], kinds: tuple[int, ...]) -> Mask:
+def of_kinds(kind: Int8s, kinds: tuple[int, ...]) -> Mask:
     """Which events are of one of ``kinds``. ``numpy.isin`` takes twenty times as long for so few."""
     return functools.reduce(operator.or_, (kind == one for one in kinds))
 
@@ -74,7 +75,7 @@ class HostEvents(_Columns):
     """Events of threads: operators, annotations, modules of the Python stack, runtime calls; sorted by
     thread, start, longest first."""
 
-    kind: npt.NDArray[np.int8]
+    kind: Int8s
     #: Index in ``Trace.names``.
     name: Int32s
     thread: Int32s
@@ -96,7 +97,7 @@ class HostEvents(_Columns):
 class DeviceEvents(_Columns):
     """Events of accelerators: kernels, copies, memsets, collectives; sorted by start."""
 
-    kind: npt.NDArray[np.int8]
+    kind: Int8s
     name: Int32s
     #: Ordinal of the device in the trace.
     device: Int32s
