@@ -64,12 +64,13 @@ def alone_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -> 
     """Nanoseconds in which only the intervals of one group run, for each group, numbered 0 to ``groups`` -
     1."""
     times, rank = distinct(np.concatenate((starts, ends)))
+    count = len(times)
     # Ranks instead of times, so that the groups fit next to each other on one line.
-    own = union(rank[: len(starts)] + group * len(times), rank[len(starts) :] + group * len(times))
-    which = own[:, 0] // max(1, len(times))
-    low, high = own[:, 0] - which * len(times), own[:, 1] - which * len(times)
-    running = np.bincount(low, minlength=len(times)) - np.bincount(high, minlength=len(times))
-    number = np.bincount(low, which, len(times)) - np.bincount(high, which, len(times))
+    own = union(rank[: len(starts)] + group * count, rank[len(starts) :] + group * count)
+    which = own[:, 0] // max(1, count)
+    low, high = (own - which[:, None] * count).T
+    running = np.bincount(low, minlength=count) - np.bincount(high, minlength=count)
+    number = np.bincount(low, which, count) - np.bincount(high, which, count)
     is_alone = np.cumsum(running)[:-1] == 1
     total = np.bincount(np.cumsum(number)[:-1][is_alone].astype(np.int64), np.diff(times)[is_alone], groups)
     return total.astype(np.int64)

@@ -127,9 +127,8 @@ def _mark(prefill: _Group | None, decode: _Group | None, is_draft: bool = False)
         return None
     sums = _Group(*map(_sum, zip(*groups, strict=True)))  # type: ignore[arg-type]
     kind: Kind = "mixed" if len(groups) == 2 else "prefill" if groups[0] is prefill else "decode"
-    tokens = decode.tokens if decode is not None else None
     parts = tuple(tuple(value for value in group if value is not None) for group in groups)
-    drafts = is_draft or (decode is not None and tokens is not None and tokens > decode.requests)
+    drafts = is_draft or (decode is not None and (decode.tokens or 0) > decode.requests)
     return RequestMark(
         kind,
         *sums,

@@ -81,8 +81,9 @@ def _inferred(trace: Trace, calls: Calls, kernel: int) -> Exchange:
         if code >= 0
     ]
     known = [exchange for exchange in map(_told_by, around) if exchange.kind != "other"]
+    name = trace.names[trace.device.name[kernel]]
     if not known:
-        return Exchange(kind_of(trace.names[trace.device.name[kernel]]))
+        return Exchange(kind_of(name))
     # The innermost operator says what is done; the one that knows most says with how much.
     alike = [exchange for exchange in known if exchange.kind == known[0].kind]
     most = max(
@@ -91,7 +92,7 @@ def _inferred(trace: Trace, calls: Calls, kernel: int) -> Exchange:
             (one.bytes is not None) + (one.elements_in is not None) + (one.elements_out is not None)
         ),
     )
-    named = _DTYPE.search(trace.names[trace.device.name[kernel]])
+    named = _DTYPE.search(name)
     return sized(replace(most, dtype=_NAMED[named[1]])) if named else most
 
 

@@ -125,15 +125,14 @@ def _tokens(
 ) -> tuple[list[int | None], list[int]]:
     """Return the number of tokens in the innermost mark around each host event (None: no mark), and this mark
     (-1: none)."""
-    codes = distinct(calls.trace.host.name[calls.trace.host.kind == ANNOTATION])[0].tolist()
-    sizes = {code: tokens for code in codes if (tokens := tokens_of(calls.trace.names[code])) is not None}
+    host, names = calls.trace.host, calls.trace.names
+    codes = distinct(host.name[host.kind == ANNOTATION])[0].tolist()
+    sizes = {code: tokens for code in codes if (tokens := tokens_of(names[code])) is not None}
     if not sizes:
         return [None] * len(events), [-1] * len(events)
-    marked = (calls.trace.host.kind == ANNOTATION) & np.isin(calls.trace.host.name, list(sizes))
-    around = innermost(marked, calls.after)[events]
-    return [
-        sizes[int(calls.trace.host.name[one])] if one >= 0 else None for one in around.tolist()
-    ], around.tolist()
+    marked = (host.kind == ANNOTATION) & np.isin(host.name, list(sizes))
+    around = innermost(marked, calls.after)[events].tolist()
+    return [sizes[int(host.name[one])] if one >= 0 else None for one in around], around
 
 
 def _captured_tokens(name: str) -> int | None:

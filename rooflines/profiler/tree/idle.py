@@ -36,21 +36,22 @@ _LITTLE = 0.05
 def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     """``gaps``, in which no device event lies, by cause: together they are all of it. After a gap that no
     device event ends, such as the last one of a step, nothing had been launched."""
-    first = np.searchsorted(calls.trace.device.start_ns, gaps[:, 1], side="left")
-    ended = first < len(calls.trace.device)
+    trace, device = calls.trace, calls.trace.device
+    first = np.searchsorted(device.start_ns, gaps[:, 1], side="left")
+    ended = first < len(device)
     first = np.where(ended, first, 0)
-    if len(calls.trace.device):
-        ended &= calls.trace.device.start_ns[first] == gaps[:, 1]
+    if len(device):
+        ended &= device.start_ns[first] == gaps[:, 1]
     launched_by = np.where(ended, calls.launch[first] if len(calls.launch) else -1, -1)
     known = (launched_by >= 0) | ~ended
     began = np.where(
-        ended & known & (len(calls.trace.host) > 0),
-        at_launch(calls.trace.host.start_ns, launched_by),
+        ended & known & (len(trace.host) > 0),
+        at_launch(trace.host.start_ns, launched_by),
         gaps[:, 1],
     )[known]
-    began = np.where((launched_by >= 0)[known], handed_over(calls.trace, launched_by[known], began), began)
+    began = np.where((launched_by >= 0)[known], handed_over(trace, launched_by[known], began), began)
     waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
-    ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(calls.trace), launched_by)[known]
+    ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(trace), launched_by)[known]
     long = ends - waiting_from > np.where(by_graph, _LONGEST_OF_GRAPHS_NS, LONGEST_ARRIVAL_NS)
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(calls))
@@ -80,12 +81,13 @@ def unrecorded_until(calls: Calls, window: Intervals, belongs: Mask) -> int:
     causes = idle_causes(calls, gaps)
     waits = intervals.merge(causes["outside"], causes["graph"])
     waits = waits[waits[:, 1] - waits[:, 0] > _LONGEST_OF_GRAPHS_NS]
+    begin = int(first[0, 0])
     if not len(waits):
-        return int(first[0, 0])
+        return begin
     until = int(waits[-1, 1])
     own = intervals.intersect(intervals.union(device.start_ns[belongs], device.end_ns[belongs]), first)
-    done_ns = intervals.length(intervals.clip(own, int(first[0, 0]), until))
-    return until if done_ns <= _LITTLE * intervals.length(own) else int(first[0, 0])
+    done_ns = intervals.length(intervals.clip(own, begin, until))
+    return until if done_ns <= _LITTLE * intervals.length(own) else begin
 
 
 def handed_over(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.distinct import distinct
@@ -34,6 +33,7 @@ from rooflines.profiler.read.records import (
     RUNTIME,
     STEP_PREFIX,
     HostEvents,
+    Int8s,
     Int64s,
     Mask,
     Trace,
@@ -114,7 +114,7 @@ class Calls:
     #: Index in ``modules`` (-1: none).
     module: Int64s
     #: Index in ``PHASES``.
-    phase: npt.NDArray[np.int8]
+    phase: Int8s
     #: The event's start; an optimizer's range around a closure begins where the closure's backward has
     #: ended.
     begin_ns: Int64s
@@ -127,14 +127,14 @@ class Calls:
     #: Names of the steps: a profiler step's mark lies in nothing and encloses nothing.
     step_names: tuple[str, ...]
     #: Batches of the steps where a server marked them; otherwise empty.
-    batches: tuple[RequestMark, ...] = ()
+    batches: tuple[RequestMark, ...]
     #: Sentences about marks that were left out.
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
 
     @property
     def above(self) -> Int64s:
         """The operator around each event, -1 for none."""
-        return np.where(self.parent >= 0, self.operator[self.parent], -1) if len(self.parent) else self.parent
+        return np.where(self.parent >= 0, self.operator[self.parent], -1)
 
     def operators_around(self, event: int) -> Iterator[int]:
         """The operators that are or enclose ``event`` (-1: none), the innermost first."""
@@ -389,7 +389,7 @@ def _phases(
     forward: Int64s,
     marks: _Marks,
     begin: Int64s,
-) -> npt.NDArray[np.int8]:
+) -> Int8s:
     """The phase that the innermost mark around each event says, of those that have begun. What is computed
     again in a backward is not forward, so that evidence of a forward counts where there is no mark; without
     either, events of a trace that has no other phase are forward, except graphs, which may hold all."""
@@ -430,8 +430,8 @@ def _modules(
         return np.empty(0, np.int64)
     around = innermost(is_node | (marked >= 0), after)
     module = np.where((around >= 0) & ~is_node[around], marked[around], -1)
-    of_node = np.where(is_node & (forward >= 0), module[forward], -1)
     known = is_node & (forward >= 0)
+    of_node = np.where(known, module[forward], -1)
     if ends_ns is not None:
         lost = np.flatnonzero(is_node & (of_node < 0))
         of_node[lost] = _waiting(host, after, marked, ends_ns, lost)
