@@ -10,7 +10,7 @@ import sys
 from bisect import bisect_right
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -33,6 +33,8 @@ RUN_SCHEMA = "rooflines.run/1"
 # What to do about a loss that is not finite.
 FINDS_THE_OPERATOR = "torch.autograd.set_detect_anomaly(True) finds the operator."
 Status = Literal["running", "complete", "interrupted", "failed"]
+# A whole number for each step, or for each of what else a field names.
+Numbers: TypeAlias = tuple[int, ...]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,11 +143,11 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     profiler."""
 
     #: Steps of the warm-up; where ``traced`` is ``program``, the first one begins with the program.
-    warmup_ns: tuple[int, ...] = ()
+    warmup_ns: Numbers = ()
     #: Steps with the profiler off.
-    timed_ns: tuple[int, ...] = ()
+    timed_ns: Numbers = ()
     #: Steps under the profiler.
-    traced_ns: tuple[int, ...] = ()
+    traced_ns: Numbers = ()
     #: Whether the warm-up ended because step times had settled; absent if that was not tested.
     settled: bool | None = None
     #: How the end of the warm-up was decided.
@@ -158,7 +160,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     #: The same of the traced steps.
     traced_page_faults: int | None = None
     #: The same of each traced step.
-    traced_step_faults: tuple[int, ...] = ()
+    traced_step_faults: Numbers = ()
     #: Time that a new page took between the passes.
     page_ns: float | None = None
     #: Begin of the timed pass (epoch, the clock of the device samples). Its steps follow each other
@@ -170,12 +172,12 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
     range_ns: float | None = None
     #: Of generations: times since the begin of each timed step at which its tokens were ready, of all
     #: sequences together.
-    timed_token_ns: tuple[tuple[int, ...], ...] = ()
+    timed_token_ns: tuple[Numbers, ...] = ()
     #: How long in each timed step threads of the process could run and waited for a processor, all
     #: together; empty where the system does not count it.
-    timed_queue_ns: tuple[int, ...] = ()
+    timed_queue_ns: Numbers = ()
     #: The same of each traced step.
-    traced_queue_ns: tuple[int, ...] = ()
+    traced_queue_ns: Numbers = ()
     #: What the trace holds: the steps of the traced pass, one ``early`` step (before the timed ones) of
     #: a program that ended before that pass, or the ``program`` from its start to the end of its first
     #: step (to its own end where it made none).
@@ -243,7 +245,7 @@ class MemoryCurve(msgspec.Struct, frozen=True, kw_only=True):
 
     unit: Literal["calls", "s"]
     at: tuple[float, ...]
-    parts: dict[str, tuple[int, ...]]
+    parts: dict[str, Numbers]
 
 
 class ResultError(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,8 +293,8 @@ class LoaderAlone(msgspec.Struct, frozen=True, kw_only=True):
     ``samples`` is empty where the batches do not tell.
     """
 
-    batch_ns: tuple[int, ...]
-    samples: tuple[int, ...] = ()
+    batch_ns: Numbers
+    samples: Numbers = ()
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,13 +303,13 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     #: Type of the loader that was waited for longest.
     loader: str = ""
     #: How long the program waited for its batches in each timed step.
-    timed_wait_ns: tuple[int, ...] = ()
+    timed_wait_ns: Numbers = ()
     #: Batches that came in each timed step.
-    timed_batches: tuple[int, ...] = ()
+    timed_batches: Numbers = ()
     #: Samples that came in each timed step; empty where the batches do not tell.
-    timed_samples: tuple[int, ...] = ()
+    timed_samples: Numbers = ()
     #: How long the program waited for its batches in each traced step.
-    traced_wait_ns: tuple[int, ...] = ()
+    traced_wait_ns: Numbers = ()
     #: Workers of the loader, where it is torch's.
     workers: int | None = None
     #: Batches that may have been ready when a pass began.
@@ -321,7 +323,7 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True):
     #: The same loader without the step.
     alone: LoaderAlone | None = None
     #: Steps that were given their last batch again and so did not wait.
-    resident_ns: tuple[int, ...] = ()
+    resident_ns: Numbers = ()
 
 
 class GenerationSizes(msgspec.Struct, frozen=True, kw_only=True):

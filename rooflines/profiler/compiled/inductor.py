@@ -17,7 +17,7 @@ import operator
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
@@ -28,6 +28,12 @@ from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 
 VARYING = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
 _NO_SYMBOLS = frozenset[Any]()
+# Files, numbers and functions of lines, and calls of operators as text, each with its number.
+_Line: TypeAlias = tuple[str, int, str]
+_Lines: TypeAlias = dict[_Line, int]
+_Nodes: TypeAlias = dict[str, tuple[int, StoredCall]]
+# For every node the memory that it is computed from.
+_Needs: TypeAlias = dict[Any, set[frozenset[str]]]
 _CONFIG = "torch._inductor.config"
 _HOOK = "_pre_fusion_custom_pass"
 _EVENTS = "cpp.enable_kernel_profile"
@@ -60,8 +66,8 @@ class GraphReader:
         graph: Any,
         scheduler: Any,
         region: str,
-        nodes: dict[str, tuple[int, StoredCall]],
-        lines: dict[tuple[str, int, str], int],
+        nodes: _Nodes,
+        lines: _Lines,
     ) -> None:
         self._graph, self._scheduler, self._region, self._nodes = graph, scheduler, region, nodes
         self._lines = lines
@@ -232,7 +238,7 @@ class GraphReader:
             shares.setdefault(name, []).append(node)
         return shares
 
-    def _needs(self) -> dict[Any, set[frozenset[str]]]:
+    def _needs(self) -> _Needs:
         """For every node the memory that it is computed from: of each piece the names under which it may be
         read.
 
@@ -243,7 +249,7 @@ class GraphReader:
             node = getattr(leaf.node, "origin_node", None)
             if node is not None:
                 kept.setdefault(node, set()).update(output.get_name() for output in leaf.outputs)
-        needs: dict[Any, set[frozenset[str]]] = {}
+        needs: _Needs = {}
         for node in self._order:
             if node.op in ("placeholder", "get_attr"):
                 kept.setdefault(node, set()).add(str(node.target))
@@ -403,14 +409,13 @@ def _fixed(value: Any) -> bool:
     import torch
     from torch.utils._pytree import tree_leaves
 
+    numbers: list[Any] = []
     for leaf in tree_leaves(value):
-        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return False
         if isinstance(leaf, torch.Tensor):
-            sizes = (*leaf.shape, *(leaf.stride() if leaf.layout is torch.strided else ()))
-            if any(isinstance(size, torch.SymInt) for size in sizes):
-                return False
-    return True
+            numbers += (*leaf.shape, *(leaf.stride() if leaf.layout is torch.strided else ()))
+        else:
+            numbers.append(leaf)
+    return not any(isinstance(one, (torch.SymInt, torch.SymFloat, torch.SymBool)) for one in numbers)
 
 
 def _bias_of(node: Any) -> StoredCall | None:
@@ -458,7 +463,7 @@ def _module_stack(node: Any) -> list[tuple[int | None, str, str]] | None:
     ]
 
 
-def _line(node: Any) -> tuple[str, int, str] | None:
+def _line(node: Any) -> _Line | None:
     """File, number and function of the innermost line of the program that a node comes from."""
     frames = _FRAME.findall(str(node.meta.get("stack_trace") or ""))
     of_program = [frame for frame in frames if is_of_program(frame[0])]
@@ -482,8 +487,8 @@ class InductorWatch:
 
     def __init__(self) -> None:
         self._graphs: list[tuple[Graph, dict[str, int]]] = []
-        self._nodes: dict[str, tuple[int, StoredCall]] = {}
-        self._lines: dict[tuple[str, int, str], int] = {}
+        self._nodes: _Nodes = {}
+        self._lines: _Lines = {}
         self._problems: list[str] = []
         self._stack = contextlib.ExitStack()
 

@@ -7,7 +7,10 @@ import contextlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
+
+# A function of other people, whatever it takes and returns.
+Function: TypeAlias = Callable[..., Any]
 
 
 @contextlib.contextmanager

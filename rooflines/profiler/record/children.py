@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rooflines.profiler.hooks.replaced import replaced, when_imported
+from rooflines.profiler.hooks.replaced import Function, replaced, when_imported
 
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?")
 _SHELL = re.compile(r"(ba|da|k|z)?sh")
@@ -69,7 +69,7 @@ class Children:
 
     # --- programs -----------------------------------------------------------------------------------------
 
-    def _starting(self, start: Callable[..., Any]) -> Callable[..., Any]:
+    def _starting(self, start: Function) -> Function:
         @functools.wraps(start)
         def started(*arguments: Any) -> Any:
             given = [*arguments]  # words, places of the program, three others, the environment
@@ -80,7 +80,7 @@ class Children:
 
         return started
 
-    def _spawning(self, start: Callable[..., Any]) -> Callable[..., Any]:
+    def _spawning(self, start: Function) -> Function:
         @functools.wraps(start)
         def spawned(path: Any, words: Any, environment: Any, /, **rest: Any) -> Any:
             with contextlib.suppress(Exception):
@@ -134,7 +134,7 @@ class Children:
         self._hooks.enter_context(module.register_module_forward_pre_hook(self._before_forward))
         self._hooks.enter_context(replaced("__init__", self._making, Optimizer))
 
-    def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
+    def _making(self, make: Function) -> Function:
         @functools.wraps(make)
         def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
             from torch.optim import Optimizer

@@ -10,13 +10,13 @@ import contextlib
 import os
 import random
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rooflines.profiler.hooks.replaced import replaced
+from rooflines.profiler.hooks.replaced import Function, replaced
 from rooflines.profiler.options import OptionValues
 from rooflines.profiler.workloads.inputs import tensors_in
 
@@ -99,7 +99,7 @@ class _Modules:
             _note(output, self._results)
 
 
-def _noting(method: Callable[..., Any], results: list[float]) -> Callable[..., Any]:
+def _noting(method: Function, results: list[float]) -> Function:
     def backward(loss: Any, *arguments: Any, **keywords: Any) -> Any:
         _note(loss, results)
         return method(loss, *arguments, **keywords)
@@ -116,7 +116,7 @@ def _note(result: Any, results: list[float]) -> None:
         results.append(float(found.detach().float().norm()))
 
 
-def _fused(make: Callable[..., Any]) -> Callable[..., Any]:
+def _fused(make: Function) -> Function:
     def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
         make(optimizer, *arguments, **{**keywords, "foreach": None, "fused": True})
 

@@ -18,7 +18,7 @@ import msgspec
 
 from rooflines.profiler.hooks.generation_phases import generating
 from rooflines.profiler.hooks.guard import Guard
-from rooflines.profiler.hooks.replaced import replaced, when_imported
+from rooflines.profiler.hooks.replaced import Function, replaced, when_imported
 from rooflines.profiler.read.request_marks import Kind
 from rooflines.profiler.records import GenerationSizes, Workload
 from rooflines.profiler.workloads.causal_models import generation_sizes
@@ -69,7 +69,7 @@ class GenerateCalls:
         mixin = sys.modules["transformers.generation.utils"].GenerationMixin
         self._patched.enter_context(replaced("generate", self._watching, mixin))
 
-    def _watching(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _watching(self, original: Function) -> Function:
         @self._guard.about
         def clock_of(model: Any) -> TokenClock | None:
             return (

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from rooflines.profiler.hooks.replaced import replaced
+from rooflines.profiler.hooks.replaced import Function, replaced
 
 # All others of ``os.exec*`` call these.
 _EXECS = ("execv", "execve")
@@ -42,7 +42,7 @@ class HardEnds:
         self._owner = 0
         self._open.close()
 
-    def _ending(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _ending(self, call: Function) -> Function:
         @functools.wraps(call)
         def ending(*arguments: Any, **keywords: Any) -> Any:
             name = call.__name__

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from rooflines.profiler.hooks.guard import Guard
-from rooflines.profiler.hooks.replaced import replaced
+from rooflines.profiler.hooks.replaced import Function, replaced
 
 # By module of torch: what begins a session, and what ends one.
 _SESSIONS = {
@@ -98,7 +98,7 @@ class OwnProfilers:
     def __exit__(self, *_: object) -> None:
         self._replaced.close()
 
-    def _watched(self, around: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, around: Function, theirs: Function) -> Function:
         @functools.wraps(theirs)
         def ours(*arguments: Any, **keywords: Any) -> Any:
             call = functools.partial(theirs, *arguments, **keywords)

@@ -29,7 +29,7 @@ from rooflines.errors import Interrupted, RooflinesError, WorkloadError
 from rooflines.profiler.distributed import Agreement, rank_here
 from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.module_hooks import ModuleRanges, global_hooks
-from rooflines.profiler.hooks.replaced import replaced
+from rooflines.profiler.hooks.replaced import Function, replaced
 from rooflines.profiler.options import Mode
 from rooflines.profiler.record.children import Children
 from rooflines.profiler.record.collect import Recording, interrupted, user_error
@@ -117,7 +117,7 @@ class StepHooks:
         self._on = False
         self._hooks.close()
 
-    def _making(self, make: Callable[..., Any]) -> Callable[..., Any]:
+    def _making(self, make: Function) -> Function:
         watch = self._guard.about(self._watch)
 
         @functools.wraps(make)
