@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rooflines.errors import CommandError, UsageError
@@ -55,17 +54,12 @@ class HeldCommand:
         self._output = output
         self._environment = os.environ if environment is None else environment
         self._path = find_program(command[0])
-        self._pid = 0
+        self.pid = 0
         self._hold = self._failed = -1
         self._released = self._reaped = False
         self._began_s = 0.0
         self._ignores_children = False
         self._signals = contextlib.ExitStack()
-
-    @property
-    def pid(self) -> int:
-        """The process id, the same before and after the release."""
-        return self._pid
 
     def __enter__(self) -> HeldCommand:
         if not hasattr(os, "fork"):
@@ -78,23 +72,21 @@ class HeldCommand:
         self._ignores_children = self._signals.enter_context(_children_kept())
         held, self._hold = os.pipe()
         self._failed, failed = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
+        self.pid = os.fork()
+        if self.pid == 0:
             self._become_the_command(held, failed)
         os.close(held)
         os.close(failed)
         self._signals.enter_context(_handled(self._pass_on))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._released:
             # The end of the pipe, without a byte, is the order to go.
             os.close(self._hold)
         os.close(self._failed)
         if not self._released and not self._reaped:
-            os.waitpid(self._pid, 0)
+            os.waitpid(self.pid, 0)
             self._reaped = True
         self._signals.close()
 
@@ -110,7 +102,7 @@ class HeldCommand:
         problem = os.read(self._failed, 16)
         began_ns = now_ns()
         if problem:
-            os.waitpid(self._pid, 0)
+            os.waitpid(self.pid, 0)
             self._reaped = True
             reason = os.strerror(int(problem))
             raise command_error(
@@ -122,7 +114,7 @@ class HeldCommand:
         """Wait for its end."""
         import resource
 
-        _, status, used = os.wait4(self._pid, 0)
+        _, status, used = os.wait4(self.pid, 0)
         wall_s = time.perf_counter() - self._began_s
         self._reaped = True
         killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
@@ -142,7 +134,7 @@ class HeldCommand:
     def _pass_on(self, number: int, _: Any) -> None:
         if not self._reaped:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+                os.kill(self.pid, number)
 
     def _become_the_command(self, held: int, failed: int) -> NoReturn:
         try:

@@ -21,7 +21,7 @@ from rooflines.errors import DeviceError
 from rooflines.profiler.samplers import clock
 from rooflines.profiler.samplers.amd import open_amd_gpus
 from rooflines.profiler.samplers.base import PluggedInSampler, Sampler
-from rooflines.profiler.samplers.host import HostSampler
+from rooflines.profiler.samplers.host import HostSampler, runs
 from rooflines.profiler.samplers.loop import BUSIEST_SHARE, LOW_OVERHEAD_SHARE, SamplingLoop, StopRequests
 from rooflines.profiler.samplers.nvml import open_gpus
 from rooflines.profiler.samplers.rapl import RaplSampler, package_counters
@@ -70,9 +70,9 @@ def main(order: Order) -> None:
             write_entry(file, JournalEntry(problem=problem))
         share = LOW_OVERHEAD_SHARE if order.low_overhead else BUSIEST_SHARE
         SamplingLoop(
-            samplers, file, watched=lambda: _runs(watched), period_s=order.period_s, stop=stop, share=share
+            samplers, file, watched=lambda: runs(watched), period_s=order.period_s, stop=stop, share=share
         ).run()
-    if order.farewell and not (told and _runs(watched)):
+    if order.farewell and not (told and runs(watched)):
         with contextlib.suppress(OSError):
             os.write(order.terminal, order.farewell.encode())
 
@@ -96,15 +96,6 @@ def open_samplers(
         except DeviceError as error:
             problems.append(str(error))
     return samplers, problems
-
-
-def _runs(process: psutil.Process) -> bool:
-    """Whether the watched process still runs: neither gone, nor its number reused, nor dead and waiting for
-    its parent to notice."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
 
 
 if __name__ == "__main__":

@@ -203,27 +203,21 @@ def open_amd_gpus(
     try:
         smi = start_amd_smi()
         handles = smi.amdsmi_get_processor_handles()
-        if gpus is None:
-            return (
-                [AmdSampler(smi, handle, f"amd{index}", pids) for index, handle in enumerate(handles)],
-                [],
-                left,
-            )
-        serials = {_serial(smi, handle): handle for handle in handles}
+        serials = {} if gpus is None else {_serial(smi, handle): handle for handle in handles}
     except DeviceError as error:
         return [], [str(error)], left
     except Exception as error:  # the package's own class, which may not be there
         return [], [f"No AMD GPU is sampled: {_one_line(error)}."], left
-    amd = {
-        device: handle
-        for device, uuid in gpus.items()
-        if (handle := serials.get(serial_of_uuid(uuid))) is not None
-    }
-    samplers = [AmdSampler(smi, handle, device, pids) for device, handle in amd.items()]
-    return samplers, [], {device: uuid for device, uuid in gpus.items() if device not in amd}
+    if gpus is None:
+        amd = {f"amd{index}": handle for index, handle in enumerate(handles)}
+    else:
+        found = {device: serials.get(serial_of_uuid(uuid)) for device, uuid in gpus.items()}
+        amd = {device: handle for device, handle in found.items() if handle is not None}
+        left = {device: uuid for device, uuid in gpus.items() if device not in amd}
+    return [AmdSampler(smi, handle, device, pids) for device, handle in amd.items()], [], left
 
 
-def has_amd_gpu(nodes: Path = KFD_NODES) -> bool:
+def has_amd_gpu(nodes: Path) -> bool:
     """Whether the kernel's driver for computing on AMD GPUs has one: it also lists CPUs, which have no SIMD
     units."""
     for properties in nodes.glob("*/properties"):

@@ -154,11 +154,12 @@ class ProcessTree:
             self._listed_at = now_at
         if not now:
             return None
-        rss_bytes, threads = (
-            sum(process.rss_bytes for process in now.values()),
-            sum(process.threads for process in now.values()),
+        return TreeReading(
+            rss_bytes=sum(process.rss_bytes for process in now.values()),
+            threads=sum(process.threads for process in now.values()),
+            processes=len(now),
+            spent=self._total,
         )
-        return TreeReading(rss_bytes=rss_bytes, threads=threads, processes=len(now), spent=self._total)
 
     def _readings(self) -> dict[int, ProcessReading]:
         readings = {}
@@ -268,6 +269,15 @@ def read_process_anywhere(pid: int) -> ProcessReading | None:
             )
     except (psutil.Error, OSError):
         return None
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether the process still runs: neither gone, nor its number reused, nor dead and waiting for its
+    parent to notice."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def descendants(pid: int) -> Iterator[int]:

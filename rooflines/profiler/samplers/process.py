@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 import msgspec
@@ -23,6 +22,7 @@ from rooflines.errors import UsageError
 from rooflines.installed import entries
 from rooflines.profiler.samplers.clock import epoch_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
+from rooflines.profiler.samplers.host import runs
 from rooflines.profiler.samplers.storage import Order, read_journal
 
 if TYPE_CHECKING:
@@ -81,9 +81,7 @@ class SamplerProcess:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -249,9 +247,7 @@ class _Detached(psutil.Process):
         self.stdin = stdin
 
     def poll(self) -> int | None:
-        with contextlib.suppress(psutil.Error):
-            return None if self.is_running() and self.status() != psutil.STATUS_ZOMBIE else 0
-        return 0
+        return None if runs(self) else 0
 
 
 def _wait(process: subprocess.Popen[bytes] | _Detached) -> int | None:

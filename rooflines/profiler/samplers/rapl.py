@@ -137,7 +137,7 @@ def package_counters(powercap: Path = POWERCAP) -> tuple[Path, ...]:
     return tuple(_counters(powercap, "package"))
 
 
-def other_counters(powercap: Path = POWERCAP) -> dict[str, tuple[Path, ...]]:
+def other_counters(powercap: Path) -> dict[str, tuple[Path, ...]]:
     """Counters other than the packages: all memory together as ``dram``, the board as ``psys`` (several as
     ``psys0``, ``psys1``)."""
     memory, boards = (_counters(powercap, prefix) for prefix in ("dram", "psys"))
