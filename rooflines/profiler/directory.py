@@ -90,23 +90,20 @@ def file_stem(name: str) -> str:
 def check_directory(directory: Path) -> None:
     """Raise OutputError unless ``directory`` can be made, or is empty, and can be written. Nothing is left
     behind."""
-    if escaped(str(directory)) != str(directory):  # pyarrow takes no such path
-        hint = f"Choose another {arg('output')}."
+    name, another = str(directory), f"Choose another {arg('output')}"
+    if escaped(name) != name:  # pyarrow takes no such path
         raise OutputError(
-            f"the name of the output directory {escaped(str(directory))!r} is not UTF-8.", hint=hint
+            f"the name of the output directory {escaped(name)!r} is not UTF-8.", hint=f"{another}."
         )
-    with writing(f"write the output directory {str(directory)!r}", f"Choose another {arg('output')}."):
+    with writing(f"write the output directory {name!r}", f"{another}."):
         # In this order, because another process may make the directory meanwhile.
         if directory.exists() and not directory.is_dir():
-            raise OutputError(
-                f"the output {str(directory)!r} is a file, not a directory.",
-                hint=f"Choose another {arg('output')}.",
-            )
+            raise OutputError(f"the output {name!r} is a file, not a directory.", hint=f"{another}.")
         if directory.is_dir() and (entries := len(list(directory.iterdir()))):
             raise OutputError(
-                f"the output directory {str(directory)!r} is not empty ({entries} "
+                f"the output directory {name!r} is not empty ({entries} "
                 f"{'entry' if entries == 1 else 'entries'}).",
-                hint=f"Choose another {arg('output')} or empty the directory. Runs are never overwritten.",
+                hint=f"{another} or empty the directory. Runs are never overwritten.",
             )
         nearest = directory
         while not nearest.exists():
@@ -156,6 +153,7 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
     Raises RunError, which begins with ``what`` they are of and says how to get them ``again``, when they are
     corrupt or of another version.
     """
+    hint = f"{again[0].upper()}{again[1:]}."
     try:
         stored = read_json(path, _Head).schema
         if stored != schema:
@@ -165,11 +163,9 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
             )
         return read_json(path, kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RunError(
-            f"{what} is corrupt: {path.name}: {error}.", hint=f"{again[0].upper()}{again[1:]}."
-        ) from None
+        raise RunError(f"{what} is corrupt: {path.name}: {error}.", hint=hint) from None
     except FileNotFoundError:
-        raise RunError(f"{what} is missing.", hint=f"{again[0].upper()}{again[1:]}.") from None
+        raise RunError(f"{what} is missing.", hint=hint) from None
     except OSError as error:
         raise RunError(
             f"cannot read {str(path)!r}: {error.strerror or error}.", hint="Check the file's permissions."

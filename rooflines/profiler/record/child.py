@@ -84,17 +84,16 @@ class Child:
         """
         import torch
 
+        given = msgspec.json.decode(order, type=ChildOrder)
         if threading.current_thread() is not threading.main_thread():
             process = ChildProcess(pid=os.getpid(), name=_name(), began_ns=now_ns(), in_threads=True)
-            place = Path(
-                msgspec.json.decode(order, type=ChildOrder).directory, f"{PREFIX}{process.pid}-threads"
-            )
+            place = Path(given.directory, f"{PREFIX}{process.pid}-threads")
             place.mkdir(parents=True)
             write_json(place / PROCESS_FILE, process)
             return None
         if Recording.is_active() or (torch.cuda._is_in_bad_fork() and torch.cuda.device_count()):
             return None
-        return Child(msgspec.json.decode(order, type=ChildOrder))._begin()
+        return Child(given)._begin()
 
     def _begin(self) -> ProgramDriver:
         self._recording.__enter__()

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from rooflines.profiler.directory import (
     discard,
     file_stem,
     save,
+    timestamp,
 )
 from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.progress import Progress, Silent
@@ -48,6 +48,7 @@ from rooflines.profiler.records import (
 )
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
+from rooflines.profiler.workloads.steps import Step
 from rooflines.units import counted
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Recording:
             ):  # others have their data already
                 stack.enter_context(self.loading)
             self._facts = RunFile(
-                created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                created=timestamp(),
                 workload=self.workload,
                 environment=self._device.environment(),
                 settings=self._settings,
@@ -345,7 +346,7 @@ class Recording:
 
     # --- once more, unmeasured ----------------------------------------------------------------------------
 
-    def note_arguments(self, step: Callable[[], object]) -> None:
+    def note_arguments(self, step: Step) -> None:
         """Run ``step`` once more, unmeasured, to record arguments that the trace leaves out."""
         if self.passes.trace is None or not self.passes.traced.lack_arguments:
             return
@@ -361,7 +362,7 @@ class Recording:
             )
         self._progress.advance()
 
-    def follow_memory(self, step: Callable[[], object]) -> None:
+    def follow_memory(self, step: Step) -> None:
         """Follow the memory of ``step`` on fake tensors, unmeasured: what fills it at the peak. Not known
         where they cannot run it."""
         from rooflines.profiler.calls.fakes import fake_tensors
@@ -392,7 +393,7 @@ class Recording:
         )
 
 
-def collect(step: Callable[[], object], recording: Recording) -> Run:
+def collect(step: Step, recording: Recording) -> Run:
     """Run ``step`` as often as ``recording`` needs and return the run.
 
     Raises WorkloadError when ``step`` raises (with its exception as ``__cause__``), OutOfMemoryError when the
@@ -414,14 +415,12 @@ def collect(step: Callable[[], object], recording: Recording) -> Run:
                 stepping = False
                 recording.step()
             if trains:
-                finite = {
-                    name: bool(value.isfinite().all()) for name, value in (("first", first), ("last", loss))
-                }
-                recording.loss_finite = all(finite.values())
-                if not recording.loss_finite:
-                    which = next(name for name in finite if not finite[name])
+                losses = (("first", first), ("last", loss))
+                wrong = [name for name, value in losses if not value.isfinite().all()]
+                recording.loss_finite = not wrong
+                if wrong:
                     recording.notes.append(
-                        f"the loss of the {which} step is not finite; {FINDS_THE_OPERATOR}"
+                        f"the loss of the {wrong[0]} step is not finite; {FINDS_THE_OPERATOR}"
                     )
             if (
                 workload.source == "model"

@@ -29,6 +29,7 @@ from rooflines.profiler.hooks.step_clock import StepClock
 from rooflines.profiler.progress import Progress
 from rooflines.profiler.read.work_ranges import profiler_range
 from rooflines.profiler.record.device import RecordedDevice
+from rooflines.profiler.record.step_counts import known
 from rooflines.profiler.records import LoaderAlone, Loading
 
 # The loader alone runs for this long, within these numbers of batches.
@@ -386,7 +387,7 @@ def run_alone(source: _Source, *, limit_s: float) -> LoaderAlone | None:
         return None
     return LoaderAlone(
         batch_ns=tuple(times),
-        samples=tuple(n for n in samples if n is not None) if None not in samples else (),
+        samples=known(samples, len(samples)),
     )
 
 
@@ -474,14 +475,11 @@ class DataLoading(LoaderWatch):
         source = self.longest
         if source is None:
             return
-        samples = [waited.samples for waited in steps]
         self.seen = Loading(
             loader=source.name,
             timed_wait_ns=tuple(waited.wait_ns for waited in steps),
             timed_batches=tuple(waited.batches for waited in steps),
-            timed_samples=tuple(count for count in samples if count is not None)
-            if None not in samples
-            else (),
+            timed_samples=known([waited.samples for waited in steps], len(steps)),
             workers=source.workers,
             prefetched=source.prefetched,
             batch_size=source.batch_size,

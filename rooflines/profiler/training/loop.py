@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -42,6 +43,7 @@ class NotFiniteError(RooflinesError):
         self.failure = Failure(epoch=epoch, step=step, what=what)
 
 
+@dataclass(eq=False)
 class Trainer:
     """A network in training: its optimizer, scaler and schedule; what follows is determined by its state and
     the seed.
@@ -50,20 +52,18 @@ class Trainer:
     epoch only, so an epoch can be repeated from the state that it began with.
     """
 
-    def __init__(
-        self, placed: Placed, images: DataSet, options: TrainOptions, seed: int, batch_size: int
-    ) -> None:
-        check_batch(images.train, batch_size)
-        self.placed, self.images, self.options, self.seed, self.batch_size = (
-            placed,
-            images,
-            options,
-            seed,
-            batch_size,
-        )
-        self.device = placed.device
+    placed: Placed
+    images: DataSet
+    options: TrainOptions
+    seed: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        check_batch(self.images.train, self.batch_size)
+        options = self.options
+        self.device = self.placed.device
         self.losses: list[float] = []
-        parameters = trainable(placed.network)
+        parameters = trainable(self.placed.network)
         self.optimizer = make_optimizer(
             options.optimizer,
             parameters,
@@ -300,12 +300,9 @@ def load_weights(network: torch.nn.Module, weights: State, classifier: str, path
     """Load all of ``weights`` into ``network`` but those of another number of classes; raises DataError where
     anything else differs."""
     own = network.state_dict()
-    kept = {
-        name: value
-        for name, value in weights.items()
-        if not (name.startswith(f"{classifier}.") and name in own and own[name].shape != value.shape)
-    }
-    wrong = [name for name, value in kept.items() if name in own and own[name].shape != value.shape]
+    differing = [name for name, value in weights.items() if name in own and own[name].shape != value.shape]
+    kept = {name: value for name, value in weights.items() if name not in differing}
+    wrong = [name for name in differing if not name.startswith(f"{classifier}.")]
     missing, unexpected = ([], []) if wrong else network.load_state_dict(kept, strict=False)
     absent = [
         name
