@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.calls.signatures import UNWRITTEN, tensors_in
 from rooflines.profiler.hooks.replaced import replaced, when_imported
+from rooflines.profiler.read.signature import Keywords, Positional
 
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
 _CACHED = type(functools.lru_cache(lambda: None))
@@ -174,7 +175,7 @@ class ConcreteValues:
         self._made: list[ref[torch.Tensor]] = []
 
     def call(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], rule: Callable[..., Any] | None = None
+        self, func: Any, args: Positional, kwargs: Keywords, rule: Callable[..., Any] | None = None
     ) -> Any:
         """``func(*args, **kwargs)``, on the known values as well where they suffice; ``rule`` makes the fake
         result in its place."""
@@ -217,13 +218,13 @@ class ConcreteValues:
         )
         return None if unknown else value
 
-    def _forget(self, values: tuple[Any, ...]) -> None:
+    def _forget(self, values: Positional) -> None:
         for tensor in tensors_in(values):
             value = getattr(tensor, _VALUE, None)
             if value is not None and not isinstance(value, FakeTensor):
                 self._stale.add(_storage(value))
 
-    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _computed(self, func: Any, args: Positional, kwargs: Keywords) -> Any:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
             args, kwargs = tree_map_only(
                 torch.Tensor,
@@ -293,7 +294,7 @@ class Building(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.parameter_bytes += parameter.nbytes
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: Positional = (), kwargs: Keywords | None = None
     ) -> Any:
         return self._values.call(func, args, kwargs or {})
 

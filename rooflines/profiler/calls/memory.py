@@ -31,6 +31,7 @@ from rooflines.profiler.calls.signatures import ACCUMULATE, LIFTS, name_of, runn
 from rooflines.profiler.hooks.module_hooks import ModuleWatch
 from rooflines.profiler.read.extremes import extremes
 from rooflines.profiler.read.records import Int64s
+from rooflines.profiler.read.signature import Positional
 from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve, StepMemory
 from rooflines.profiler.tree.tree import BACKWARD, DECODE, FORWARD, PHASES, PREFILL
 
@@ -245,7 +246,7 @@ class _Storages(ModuleWatch, Watcher):
 
     # --- what happens ---
 
-    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
+    def called(self, func: Any, inputs: Positional, result: Any, phase: int, module: int) -> None:
         if not self._watching:
             return
         self._sum = None

@@ -14,7 +14,7 @@ import copy
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,7 +52,7 @@ from rooflines.profiler.calls.signatures import (
 )
 from rooflines.profiler.hooks.generation_phases import current_phase
 from rooflines.profiler.hooks.module_hooks import ModuleWatch
-from rooflines.profiler.read.signature import LOSSY, Signature, StoredCall, TensorArg
+from rooflines.profiler.read.signature import LOSSY, Keywords, Positional, Signature, StoredCall, TensorArg
 from rooflines.profiler.read.work_ranges import DeclaredWork, active, listening
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, OPTIMIZER, PHASES, Module
 
@@ -100,19 +100,19 @@ class StepCalls:
     """The calls of a step."""
 
     #: Distinct calls with their counts, in the order of their first call.
-    calls: dict[RecordedCall, int] = field(default_factory=dict)
+    calls: dict[RecordedCall, int]
     #: Calls that a trace cannot hold whole (indices, packed weights, sparse tensors), each as often as
     #: it was made and in that order.
-    lossy: list[RecordedCall] = field(default_factory=list)
-    modules: list[Module] = field(default_factory=list)
-    module_calls: list[int] = field(default_factory=list)
+    lossy: list[RecordedCall]
+    modules: list[Module]
+    module_calls: list[int]
     #: Whether the step ran on fake tensors.
-    fake: bool = True
+    fake: bool
     #: Whether later steps do the same: lazy modules are made in the first one, and TorchScript is
     #: compiled in the first ones.
-    settled: bool = True
+    settled: bool
     #: An operator whose own kernel, which is not run on fake tensors, was to be recorded.
-    unopened: str = ""
+    unopened: str
     #: Why it did not run on fake tensors, where these were tried first.
     reason: str = ""
     #: Its memory, where that was followed (memory.py).
@@ -136,20 +136,21 @@ def record(
     """
     recorder = _Recorder(fake, watcher, opens)
     with contextlib.ExitStack() as stack:
+        enter = stack.enter_context
         stack.callback(recorder.close)
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        enter(torch.compiler.set_stance("force_eager"))
         if restore or fake is not None:
-            stack.enter_context(StateGuard(values=fake is None))
+            enter(StateGuard(values=fake is None))
         if fake is not None:
-            stack.enter_context(torch.random.fork_rng([]))
-            stack.enter_context(torch_threads(1))  # as for ``Building``
-            stack.enter_context(seen_by_transformers())
-            stack.enter_context(fake)
-            stack.enter_context(quiet_refusals())
-        stack.enter_context(biases_made())
-        stack.enter_context(recorder.modules)
-        stack.enter_context(listening(recorder.declared))
-        stack.enter_context(recorder)
+            enter(torch.random.fork_rng([]))
+            enter(torch_threads(1))  # as for ``Building``
+            enter(seen_by_transformers())
+            enter(fake)
+            enter(quiet_refusals())
+        enter(biases_made())
+        enter(recorder.modules)
+        enter(listening(recorder.declared))
+        enter(recorder)
         step()
     modules = recorder.modules
     return StepCalls(
@@ -173,7 +174,7 @@ def record_lossy_calls(step: Callable[[], object]) -> tuple[StoredCall, ...]:
 class Watcher:
     """Shown every operator call of a recording; the base class ignores them."""
 
-    def called(self, func: Any, inputs: tuple[Any, ...], result: Any, phase: int, module: int) -> None:
+    def called(self, func: Any, inputs: Positional, result: Any, phase: int, module: int) -> None:
         """``func`` was called with ``inputs`` (positional and keyword values) and returned ``result``;
         ``module`` as in ``RecordedCall``.
 
@@ -206,7 +207,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._working = False  # whether an operator that does some work was called
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: Positional = (), kwargs: Keywords | None = None
     ) -> Any:
         if NestedTensor in types:
             return NotImplemented  # it computes on the tensors inside, which come here, too
@@ -216,13 +217,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_operator:
             operator = operator_of(func)
             name = operator.name
-            if name in _NOT_RECORDED:
-                return func(*args, **kwargs)
             if name.startswith("profiler::"):
                 self._range(name, args)
                 return func(*args, **kwargs)
-            if active() is not None:
-                return func(*args, **kwargs)  # part of the work that was declared
+            if name in _NOT_RECORDED or active() is not None:  # the latter is part of the declared work
+                return func(*args, **kwargs)
             if (
                 operator.decomposes
                 and not has_own_kernel(func, device_type(args))
@@ -281,9 +280,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._watcher.called(func, (*given[0], *given[1].values()), result, phase, module)
         return result
 
-    def _by_kernel(
-        self, func: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, bool]:
+    def _by_kernel(self, func: Any, kernel: Any, args: Positional, kwargs: Keywords) -> tuple[Any, bool]:
         """The result of an operator's own kernel, and whether the operators that do its work were recorded:
         NumPy leaves none."""
         working, self._working = self._working, False
@@ -355,14 +352,14 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return BACKWARD, current
         return BACKWARD, self._module_of_node.get(node._sequence_nr(), -1)
 
-    def _range(self, name: str, args: tuple[Any, ...]) -> None:
+    def _range(self, name: str, args: Positional) -> None:
         if name in _ENTER:
             self._optimizer_ranges.append(str(args[0]).startswith("Optimizer."))
         elif name == _EXIT and self._optimizer_ranges:
             self._optimizer_ranges.pop()
 
 
-def _keep_requires_grad(inputs: tuple[Any, ...], result: Any) -> None:
+def _keep_requires_grad(inputs: Positional, result: Any) -> None:
     """In inference mode a view of a parameter still requires a gradient, which ``matmul`` asks for; in a
     decomposition it would not."""
     base = inputs[0] if inputs else None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import torch
 
-from rooflines.profiler.read.signature import Signature
+from rooflines.profiler.read.signature import Keywords, Positional, Signature
 
 GROUPED = "aten::_grouped_mm"
 _CHOICE = "aten::topk"
@@ -26,9 +25,7 @@ class Routing:
         if name == _CHOICE:
             self._chosen.update((chosen.numel(), chosen.shape[-1]) for chosen in results if chosen.dim())
 
-    def known(
-        self, signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any], *, fake: bool
-    ) -> Signature:
+    def known(self, signature: Signature, args: Positional, kwargs: Keywords, *, fake: bool) -> Signature:
         """A grouped product with two more arguments: the number of groups that have rows, known of real
         tensors, and how many experts each token chose."""
         offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)

@@ -12,7 +12,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import is_lazy
 
-from rooflines.profiler.read.signature import MISSING, SCALAR_TYPES, Argument, Signature, TensorArg
+from rooflines.profiler.read.signature import (
+    MISSING,
+    SCALAR_TYPES,
+    Argument,
+    Keywords,
+    Positional,
+    Signature,
+    TensorArg,
+)
 
 COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 # The function that adds to the ``.grad`` of a leaf, as autograd calls it.
@@ -57,7 +65,7 @@ class CalledOperator:
             for argument in func._schema.arguments
         )
 
-    def signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+    def signature(self, args: Positional, kwargs: Keywords) -> Signature:
         """The call with these arguments, in the order of the schema and with its defaults."""
         values = [argument_of(value) for value in args]
         for name, default in self._fields[len(values) :]:
@@ -81,7 +89,7 @@ def running_node() -> str:
     return "" if node is None else str(node.name())
 
 
-def call_signature(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+def call_signature(func: Any, args: Positional, kwargs: Keywords) -> Signature:
     """The signature of calling the operator ``func`` (a ``torch._ops.OpOverload``): arguments in schema
     order, defaults filled in.
 
@@ -142,7 +150,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     return (tensor for tensor in tensors_in(value) if not _has_no_shape(tensor))
 
 
-def device_type(args: tuple[Any, ...]) -> str:
+def device_type(args: Positional) -> str:
     """The kind of device that a call with these arguments runs on: that of its first tensor."""
     for value in args:
         for tensor in tensors_of(value):

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -206,6 +206,9 @@ class TensorArg:
 # TensorArg | tuple[TensorArg, ...] | int | float | bool | str | tuple[int | float | bool, ...] | None |
 # UnsetType
 Argument = Any
+# The values of a call: by their place, and by their name.
+Positional: TypeAlias = tuple[Any, ...]
+Keywords: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

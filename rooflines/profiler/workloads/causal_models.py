@@ -63,14 +63,14 @@ def causal_network(name: str, config: Any, options: PointOptions) -> tuple[torch
         if config.dtype not in (None, dtype)
         else []
     )
-    if fake_mode_of() is not None:
-        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), differs
-    if any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
+    is_fake = fake_mode_of() is not None
+    if not is_fake and any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
         return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), [
             f"weights: those in {name}",
             *differs,
         ]
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype), ["weights: random", *differs]
+    network = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    return network, differs if is_fake else ["weights: random", *differs]
 
 
 def check_context(name: str, config: Any, options: PointOptions) -> None:

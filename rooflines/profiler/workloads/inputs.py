@@ -8,11 +8,13 @@ from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rooflines.profiler.read.signature import Keywords, Positional
+
 if TYPE_CHECKING:
     import torch
 
 
-def as_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_arguments(inputs: Any) -> tuple[Positional, Keywords]:
     """The positional arguments and keywords that ``inputs`` are: those in a tuple, those in a dict, or else
     one argument.
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rooflines.arguments import arg
 from rooflines.errors import WorkloadError, described, first_line
 from rooflines.profiler.options import PointOptions, find_device
+from rooflines.profiler.read.signature import Keywords, Positional
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads.causal_models import causal_network, vocab_size
 from rooflines.profiler.workloads.generation import PROTOCOL, is_generator
@@ -37,13 +38,13 @@ class NetworkTask:
     """A network with its inputs and the loss it trains with. What generates has its prompts as input."""
 
     network: torch.nn.Module
-    inputs: tuple[Any, ...]
-    keywords: dict[str, Any]
+    inputs: Positional
+    keywords: Keywords
     #: Maps the network's output to a scalar.
     loss: Callable[[Any], torch.Tensor]
     unit: str
     image_size: int | None = None
-    train_inputs: tuple[Any, ...] | None = None
+    train_inputs: Positional | None = None
     batch_size: int | None = None
     #: Whether its output are the scores of classes, so that it can be trained on labeled images.
     classifies: bool = False

@@ -21,6 +21,7 @@ from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.kernels.tf32 import tf32
 from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.options import PointOptions, find_device
+from rooflines.profiler.read.signature import Keywords, Positional
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
 from rooflines.profiler.workloads.causal_models import CausalModel, check_context, is_causal, vocab_size
@@ -137,9 +138,7 @@ def dataset_of(options: PointOptions) -> DataSet | None:
     return find_dataset(options.data, options.data_dir, image_size=options.image_size, seed=options.seed)
 
 
-def module_and_inputs(
-    name: str, options: PointOptions
-) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+def module_and_inputs(name: str, options: PointOptions) -> tuple[torch.nn.Module, Positional, Keywords]:
     """The network called ``name`` with the positional and keyword inputs that ``prepare`` would give it, on
     the host.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 from rooflines.arguments import arg
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.options import Quantization
+from rooflines.profiler.read.signature import Keywords, Positional
 
 if TYPE_CHECKING:
     import torch
@@ -81,13 +82,13 @@ def check(quantize: Quantization, *, mode: str, precision: str, device: torch.de
 
 def quantize(
     network: torch.nn.Module,
-    inputs: tuple[Any, ...],
-    keywords: dict[str, Any],
+    inputs: Positional,
+    keywords: Keywords,
     kind: Quantization,
     device: torch.device,
     *,
     compiled: bool = False,
-    calibration: Iterable[tuple[Any, ...]] = (),
+    calibration: Iterable[Positional] = (),
 ) -> Quantized:
     """Return ``network``, which is on ``device`` in its mode and precision, quantized for calls with inputs
     of these shapes.

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from rooflines.profiler.read.signature import Keywords, Positional
+
 # Their functions are fused into the layer before them, but only in the form that inductor decomposes them to.
 _FUSED = ("hardtanh", "hardswish", "silu", "gelu", "clamp")
 _LAYERS = {
@@ -37,9 +39,9 @@ class Layers(NamedTuple):
 
 def static_graph(
     network: torch.nn.Module,
-    inputs: tuple[Any, ...],
-    keywords: dict[str, Any],
-    calibration: Iterable[tuple[Any, ...]],
+    inputs: Positional,
+    keywords: Keywords,
+    calibration: Iterable[Positional],
 ) -> tuple[torch.fx.GraphModule, Layers]:
     """Return the graph of ``network`` with int8 between its layers, and what was quantized.
 
@@ -57,7 +59,7 @@ def static_graph(
 
 
 def training_graph(
-    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
+    network: torch.nn.Module, inputs: Positional, keywords: Keywords
 ) -> tuple[torch.fx.GraphModule, Layers]:
     """Return the graph of ``network`` with fake quantization, which shares its parameters, and what is
     quantized."""
@@ -90,8 +92,8 @@ def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tupl
 def _start_ranges(
     prepared: torch.fx.GraphModule,
     network: torch.nn.Module,
-    inputs: tuple[Any, ...],
-    keywords: dict[str, Any],
+    inputs: Positional,
+    keywords: Keywords,
 ) -> None:
     """Observe one call, which gives the ranges their first values and their shapes; compiled code is for
     fixed shapes."""
@@ -213,9 +215,7 @@ def _keep_operands(graph: torch.fx.GraphModule) -> None:
     graph.recompile()
 
 
-def _exported(
-    network: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
-) -> torch.fx.GraphModule:
+def _exported(network: torch.nn.Module, inputs: Positional, keywords: Keywords) -> torch.fx.GraphModule:
     """The graph of ``network`` for these shapes. Without the fused operators of attention, which hide its
     linear layers."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
