@@ -173,7 +173,7 @@ class Document:
     """
 
     def __init__(
-        self, pieces: Iterable[bytes], origin: str, *, partial: bool = False, damage: Callable[[], str] = str
+        self, pieces: Iterable[bytes], origin: str, *, partial: bool, damage: Callable[[], str]
     ) -> None:
         self.head = Head()
         self.repairs: dict[str, None] = {}

@@ -128,7 +128,5 @@ def subtract(intervals: Intervals, removed: Intervals) -> Intervals:
 
 def intersect(left: Intervals, right: Intervals) -> Intervals:
     """The part that is in both sets."""
-    if left.size == 0 or right.size == 0:
-        return _NONE
     _, starts, ends = split(left[:, 0], left[:, 1], right)
     return union(starts, ends)

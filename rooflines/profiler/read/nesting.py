@@ -128,7 +128,7 @@ def _open_until(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> 
     """For each event the first event of its thread that begins after it ends, at any depth."""
     count = len(start)
     after = np.empty(count, np.int64)
-    edges = np.flatnonzero(np.diff(thread)) + 1 if count else np.empty(0, np.int64)
+    edges = np.flatnonzero(np.diff(thread)) + 1
     for low, high in zip([0, *edges.tolist()], [*edges.tolist(), count], strict=True):
         begins, ends = start[low:high], end[low:high]
         own = np.arange(1, high - low + 1)

@@ -223,8 +223,8 @@ class Rank:
     """The place of the traced process in its job (``distributedInfo``)."""
 
     rank: int
-    world_size: int | None = None
-    backend: str | None = None
+    world_size: int | None
+    backend: str | None
 
 
 # The grid and the block of a launch: x, y, z.
@@ -247,41 +247,41 @@ class Trace:
     #: Data of collectives, by number.
     collectives: list[Exchange]
     #: Grids and blocks of kernels, by number.
-    launch_shapes: list[LaunchShape] = field(default_factory=list)
+    launch_shapes: list[LaunchShape]
     #: Kernels that runtime calls launch, by number.
-    kernels: list[LaunchRecord] = field(default_factory=list)
+    kernels: list[LaunchRecord]
     #: Annotations of nodes of CUDA graphs, by number.
-    scopes: list[Scope] = field(default_factory=list)
+    scopes: list[Scope]
     #: Functions of the Python stack.
-    frames: Frames = field(default_factory=lambda: Frames(*np.empty((4, 0), np.int64)))
+    frames: Frames
     #: Waits for streams, where they are noted.
-    stream_waits: StreamWaits = field(default_factory=lambda: StreamWaits(*np.empty((5, 0), np.int64)))
+    stream_waits: StreamWaits
     #: Names of frames, by number.
-    frame_names: list[str] = field(default_factory=list)
+    frame_names: list[str]
     #: Which of them are functions of the program, not of a package.
-    program_frames: Mask = field(default_factory=lambda: np.zeros(0, bool))
+    program_frames: Mask
     #: The devices as the file describes them.
-    devices: tuple[TracedDevice, ...] = ()
+    devices: tuple[TracedDevice, ...]
     #: Place of the traced process in its job.
-    rank: Rank | None = None
+    rank: Rank | None
     #: Time since 1970 at which the clock of the trace is 0; 0 where the file does not say it, as in old
     #: traces, which count from 1970.
-    base_ns: int = 0
+    base_ns: int
     #: torch's name for the kind of device in it (``cuda`` for NVIDIA's and AMD's).
-    platform: str = "cuda"
+    platform: str
     #: Sentences about what in the file was repaired or left out.
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...]
     #: When the profiler did work of its own.
-    overhead: Int64s = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    overhead: Int64s
     #: Whether so much of the Python stack was recorded that the host is slower for it.
-    has_stacks: bool = False
+    has_stacks: bool
     #: Of a file that is cut off among its events, the end of the last host event before the cut, in the
     #: order of the file.
-    cut_ns: int | None = None
+    cut_ns: int | None
     #: Process and thread that each thread of the host events is.
-    threads: list[str] = field(default_factory=list)
+    threads: list[str]
     #: File or URL, of which only ``shown`` may be printed.
-    source: Path | str = field(default="", repr=False)
+    source: Path | str = field(repr=False)
 
     @property
     def began_ns(self) -> int:

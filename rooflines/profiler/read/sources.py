@@ -225,10 +225,8 @@ def _descriptor(path: str) -> int:
     """The open file at ``path``, which is a file, or a pipe that something comes through; raises OSError for
     others."""
     # Without O_NONBLOCK opening a pipe waits for who writes into it.
-    descriptor = os.open(
-        path,
-        os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0),
-    )
+    flags = ("O_RDONLY", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC")
+    descriptor = os.open(path, sum(getattr(os, flag, 0) for flag in flags))
     try:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(mode):

@@ -39,6 +39,11 @@ def host_intervals(calls: Calls, chosen: np.ndarray) -> Intervals:
     return intervals.union(calls.begin_ns[chosen], calls.end_ns[chosen])
 
 
+def data_loading(calls: Calls) -> Intervals:
+    """The intervals in which any thread was in a data loader."""
+    return host_intervals(calls, (calls.trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))
+
+
 def step_breakdown(calls: Calls, windows: Intervals, without: Intervals = _NOTHING) -> dict[str, Int64s]:
     """Nanoseconds of each of ``windows`` by kind, leaving out ``without``; over the kinds they sum to the
     length that is left."""
@@ -49,7 +54,7 @@ def step_breakdown(calls: Calls, windows: Intervals, without: Intervals = _NOTHI
         "memset_s": device_intervals(calls.trace, MEMSET),
         "communication_s": device_intervals(calls.trace, COMMUNICATION),
         "runtime_s": host_intervals(calls, host.kind == RUNTIME),
-        "dataloader_s": host_intervals(calls, (host.kind == ANNOTATION) & (calls.phase == OUTSIDE)),
+        "dataloader_s": data_loading(calls),
         "cpu_s": host_intervals(
             calls, (host.kind == OPERATOR) | ((host.kind == ANNOTATION) & (calls.phase == OPTIMIZER))
         ),

@@ -42,7 +42,7 @@ class CapturedGraph:
     events: tuple[int, int]
     joins: bool
     tokens: int | None
-    mark: str = ""
+    mark: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Replay:
     launch: int
     events: Int64s
     tokens: int | None
-    step: int = -1
+    step: int
 
 
 def captured_graphs(calls: Calls) -> list[CapturedGraph]:

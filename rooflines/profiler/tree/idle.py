@@ -14,10 +14,10 @@ import numpy as np
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.records import ANNOTATION, MEMCPY, RUNTIME, Int64s, Mask, Trace
-from rooflines.profiler.tree.breakdown import host_intervals
+from rooflines.profiler.read.records import MEMCPY, RUNTIME, Int64s, Mask, Trace
+from rooflines.profiler.tree.breakdown import data_loading, host_intervals
 from rooflines.profiler.tree.graphs import is_graph_launch
-from rooflines.profiler.tree.tree import OUTSIDE, Calls
+from rooflines.profiler.tree.tree import Calls
 from rooflines.profiler.tree.windows import at_launch
 
 # Calls in which the host waits for the device, of CUDA, HIP, SYCL and Level Zero; a copy without Async waits
@@ -114,8 +114,3 @@ def waiting(calls: Calls) -> Mask:
     lasting = trace.host.end_ns[calls.launch[copies]] >= trace.device.end_ns[copies]
     waits[calls.launch[copies[pageable & lasting]]] = True
     return waits
-
-
-def data_loading(calls: Calls) -> Intervals:
-    """The intervals in which any thread was in a data loader."""
-    return host_intervals(calls, (calls.trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))

@@ -114,8 +114,6 @@ def _around(trace: Trace, chosen: Mask) -> Int64s:
 
 def _through_backward(calls: Calls, line: Int64s) -> Int64s:
     """``line``, and below each node of autograd that of the forward operator which made it."""
-    if not len(line):
-        return line
     forward = forward_operators(calls.trace.host)
     nodes = calls.trace.named(is_backward_node, OPERATOR) & (forward >= 0)
     below = innermost(nodes, calls.after)

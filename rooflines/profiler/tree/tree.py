@@ -393,8 +393,6 @@ def _phases(
     """The phase that the innermost mark around each event says, of those that have begun. What is computed
     again in a backward is not forward, so that evidence of a forward counts where there is no mark; without
     either, events of a trace that has no other phase are forward, except graphs, which may hold all."""
-    if not len(host):
-        return np.empty(0, np.int8)
     says = np.where((host.kind == OPERATOR) | (host.kind == ANNOTATION), marks.phase[host.name], -1)
     ranges = np.where(host.kind == ANNOTATION, marks.range_phase[host.name], -1)
     says = np.where(ranges > FORWARD, ranges, says)
@@ -426,8 +424,6 @@ def _modules(
     """The module around each event; below a backward node, that of the forward operator which made the node.
     Where modules are ranges, which end at ``ends_ns``, and the forward is not in the trace, it is the range
     that waits for the node."""
-    if not len(host):
-        return np.empty(0, np.int64)
     around = innermost(is_node | (marked >= 0), after)
     module = np.where((around >= 0) & ~is_node[around], marked[around], -1)
     known = is_node & (forward >= 0)

@@ -26,8 +26,6 @@ def step_window(calls: Calls) -> Intervals | None:
     The latter happens when the profiler was stepped without a schedule: the only mark is the sliver between
     the last step and the end. A single operator outside may be delayed by more than short steps take.
     """
-    if not len(calls.steps):
-        return None
     steps = intervals.union(calls.steps[:, 0], calls.steps[:, 1])
     if not len(steps):
         return None
