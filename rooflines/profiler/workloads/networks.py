@@ -342,13 +342,13 @@ def _transformers(name: str, options: PointOptions) -> NetworkTask:
             network, notes = causal_network(name, config, options)
         return generating_task(network, vocab_size(config), options, *notes)
     if options.image_size is not None:
-        for part in (config, getattr(config, "vision_config", None)):
-            if part is not None and hasattr(part, "image_size"):
+        for part in (config, getattr(config, "vision_config", config)):
+            if hasattr(part, "image_size"):
                 part.image_size = options.image_size
     # The head that this kind of network is known for: an encoder is a masked language model before a causal
     # one.
-    heads = (f"AutoModelFor{head}" for head in ("Seq2SeqLM", "MaskedLM", "CausalLM", "ImageClassification"))
-    builders = (getattr(transformers, head) for head in heads)
+    heads = ("Seq2SeqLM", "MaskedLM", "CausalLM", "ImageClassification")
+    builders = (getattr(transformers, f"AutoModelFor{head}") for head in heads)
     builder = next(
         (builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel
     )
@@ -449,10 +449,7 @@ def call_factory(path: Path, name: str, options: PointOptions, device: torch.dev
     if not path.is_file():
         raise WorkloadError(f"no such file: {str(path)!r}.", hint="Give path/to/file.py:factory.")
     label = f"{path.name}:{name}"
-    with (
-        _import_path(path.parent),
-        _user_code(f"the file {str(path)!r} raised during import", label, options, device),
-    ):
+    with _user_code(f"the file {str(path)!r} raised during import", path, label, options, device):
         module = _load_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):
@@ -473,7 +470,7 @@ def call_factory(path: Path, name: str, options: PointOptions, device: torch.dev
     }
     if options.mode == "generate":
         offered |= {"prompt_length": options.prompt_length, "new_tokens": options.new_tokens}
-    with _import_path(path.parent), _user_code(f"the factory {label} raised", label, options, device):
+    with _user_code(f"the factory {label} raised", path, label, options, device):
         parameters = inspect.signature(factory).parameters
         made = factory(
             **{key: value for key, value in offered.items() if key in parameters and value is not None}
@@ -498,14 +495,21 @@ def call_factory(path: Path, name: str, options: PointOptions, device: torch.dev
 
 
 @contextlib.contextmanager
-def _user_code(what: str, label: str, options: PointOptions, device: torch.device) -> Iterator[None]:
-    """Turns what the user's code raises, also sys.exit(), into ours, with the exception as its cause."""
+def _user_code(
+    what: str, path: Path, label: str, options: PointOptions, device: torch.device
+) -> Iterator[None]:
+    """The folder of ``path`` first on the import path, as for a script that lies there. Turns what the user's
+    code raises, also sys.exit(), into ours, with the exception as its cause."""
+    before = list(sys.path)
+    sys.path.insert(0, str(path.parent.resolve()))
     try:
         yield
     except (Exception, SystemExit) as error:
         facts = Workload(name=label, mode=options.mode, batch_size=options.batch_size)
         shortage = memory_shortage(error, facts, device)
         raise shortage or WorkloadError(f"{what}: {described(error)}.") from error
+    finally:
+        sys.path[:] = before
 
 
 def _load_file(path: Path) -> Any:
@@ -543,14 +547,3 @@ def _run_file(path: Path) -> Any:
         del sys.modules[name]
         raise
     return module
-
-
-@contextlib.contextmanager
-def _import_path(folder: Path) -> Iterator[None]:
-    """``folder`` first on the import path, as for a script that lies there."""
-    before = list(sys.path)
-    sys.path.insert(0, str(folder.resolve()))
-    try:
-        yield
-    finally:
-        sys.path[:] = before

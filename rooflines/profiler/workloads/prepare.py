@@ -339,13 +339,13 @@ def _from_task(
         batches = _fed(task, images, options, batch_size or 1, placed, name)
     autocast = make_autocast(options, device)
     generator: Generator | None = None
-    clock = TokenClock(device) if generates else None
+    clock: TokenClock | None = None
+    step: Step
     if generates:  # the last token is not computed, so a cache has all others
         made: Any = placed.network
         slots = options.prompt_length + options.new_tokens - 1
         generator = made if is_generator(made) else CausalModel(made, placed.called, options.kv_cache, slots)
-    step: Step
-    if generator is not None and clock is not None:
+        clock = TokenClock(device)
         step = generation_step(
             generator, placed.move(given)[0], options.new_tokens, autocast, clock, options.kv_cache == "none"
         )

@@ -15,6 +15,8 @@ import torch
 
 from rooflines.profiler.read.signature import Keywords, Positional
 
+_ATEN = torch.ops.aten
+
 # Their functions are fused into the layer before them, but only in the form that inductor decomposes them to.
 _FUSED = ("hardtanh", "hardswish", "silu", "gelu", "clamp")
 _LAYERS = {
@@ -82,7 +84,7 @@ def _restore_constants(prepared: torch.fx.GraphModule, constants: dict[Any, tupl
     defaults to those after convolutions, also where it scales the weights by the deviation."""
     for node in _batch_norms(prepared):
         node.args = (*node.args[:_MOMENTUM], *constants[node.args[_RUNNING_VAR].target], *node.args[_CUDNN:])
-    for node in prepared.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor):
+    for node in prepared.graph.find_nodes(op="call_function", target=_ATEN.add.Tensor):
         variance: Any = node.args[0]
         if variance.op == "get_attr" and variance.target in constants:
             node.update_arg(1, constants[variance.target][1])
@@ -106,7 +108,7 @@ def _start_ranges(
 
 
 def _batch_norms(graph: torch.fx.GraphModule) -> list[Any]:
-    return list(graph.graph.find_nodes(op="call_function", target=torch.ops.aten.batch_norm.default))
+    return list(graph.graph.find_nodes(op="call_function", target=_ATEN.batch_norm.default))
 
 
 def _set_mode(graph: torch.fx.GraphModule, training: bool = True) -> torch.fx.GraphModule:
@@ -118,9 +120,9 @@ def _set_mode(graph: torch.fx.GraphModule, training: bool = True) -> torch.fx.Gr
     """
     from torchao.quantization.pt2e import disable_observer, enable_observer
 
-    switches = {torch.ops.aten.batch_norm.default: _TRAINING}
+    switches = {_ATEN.batch_norm.default: _TRAINING}
     for name in ("dropout", "dropout_", "alpha_dropout", "feature_dropout"):
-        switches[getattr(torch.ops.aten, name).default] = 2
+        switches[getattr(_ATEN, name).default] = 2
     for node in graph.graph.nodes:
         if node.target in switches:
             node.update_arg(switches[node.target], training)
@@ -150,7 +152,6 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     from torch._inductor.decomposition import select_decomp_table
     from torch._inductor.fx_passes.freezing_patterns import freezing_passes
 
-    aten = torch.ops.aten
     fakes = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     examples = [
         torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).zero_()
@@ -164,7 +165,7 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     }
     rules = select_decomp_table()
     for name in _FUSED:
-        operator = getattr(aten, name).default
+        operator = getattr(_ATEN, name).default
         decompositions[operator] = rules[operator]
     with torch.no_grad():
         exported = torch.export.export(graph, inputs, keywords, strict=True).run_decompositions(
@@ -172,10 +173,10 @@ def lowered(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
         )
         result = exported.module()
         for node in result.graph.nodes:  # as inductor's patterns have them
-            if node.target is aten.t.default:
-                node.target, node.args = aten.permute.default, (node.args[0], [1, 0])
-            elif node.target is aten.view.default:
-                node.target = aten.reshape.default
+            if node.target is _ATEN.t.default:
+                node.target, node.args = _ATEN.permute.default, (node.args[0], [1, 0])
+            elif node.target is _ATEN.view.default:
+                node.target = _ATEN.reshape.default
         result.recompile()
         freezing_passes(result, examples)
         constant_fold(result)
@@ -209,7 +210,7 @@ def _keep_operands(graph: torch.fx.GraphModule) -> None:
             operand = node.args[6]
             with graph.graph.inserting_before(node):
                 copied = graph.graph.call_function(
-                    torch.ops.aten.clone.default, (operand,), {"memory_format": formats[node.target]}
+                    _ATEN.clone.default, (operand,), {"memory_format": formats[node.target]}
                 )
             node.replace_input_with(operand, copied)
     graph.recompile()
@@ -243,6 +244,6 @@ def _quantizer(*, training: bool) -> Any:
 def _layers(prepared: torch.fx.GraphModule) -> Layers:
     """What ``prepared`` quantizes: the layers whose weight passes through an observer or a fake
     quantization."""
-    kinds = {getattr(getattr(torch.ops.aten, name), overload) for name, overload in _LAYERS.items()}
+    kinds = {getattr(getattr(_ATEN, name), overload) for name, overload in _LAYERS.items()}
     layers: list[Any] = [node for node in prepared.graph.nodes if node.target in kinds]
     return Layers(sum(node.args[1].op == "call_module" for node in layers), len(layers))
