@@ -22,8 +22,8 @@ class StepClock:
     def __init__(self, device: torch.device, wait: Callable[[], None] | None = None) -> None:
         """``wait`` waits until everything in use has finished; None where steps have finished when they
         return."""
-        self._device = device
-        self._wait = wait
+        self._device, self._wait = device, wait
+        self._is_cuda = device.type == "cuda"
         self._begun: Any = None
         self._spans: list[tuple[Any, Any]] = []  # CUDA events, or perf_counter_ns
 
@@ -37,14 +37,14 @@ class StepClock:
 
     def end(self) -> None:
         """A step ends now."""
-        if self._wait is not None and self._device.type != "cuda":
+        if self._wait is not None and not self._is_cuda:
             self._wait()
         self._spans.append((self._begun, self._mark()))
 
     def go_on(self) -> None:
         """The next step begins: on the host now, so that what was done since is in no step; on CUDA it
         follows in the stream."""
-        self._begun = self._spans[-1][1] if self._device.type == "cuda" else self._mark()
+        self._begun = self._spans[-1][1] if self._is_cuda else self._mark()
 
     def drop(self) -> None:
         """Forget the steps that have ended."""
@@ -53,7 +53,7 @@ class StepClock:
     def so_far_ns(self) -> list[int]:
         """The durations of finished steps, without waiting for the device: empty on CUDA before
         ``take_ns``."""
-        return [] if self._device.type == "cuda" else [ended - begun for begun, ended in self._spans]
+        return [] if self._is_cuda else [ended - begun for begun, ended in self._spans]
 
     def last_ns(self) -> int:
         """The duration of the last step on the host's clock."""
@@ -65,12 +65,12 @@ class StepClock:
         spans, self._spans = self._spans, []
         if self._wait is not None:
             self._wait()
-        if self._device.type == "cuda":
+        if self._is_cuda:
             return [round(begun.elapsed_time(ended) * 1e6) for begun, ended in spans]
         return [ended - begun for begun, ended in spans]
 
     def _mark(self) -> Any:
-        if self._device.type == "cuda":
+        if self._is_cuda:
             import torch
 
             event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

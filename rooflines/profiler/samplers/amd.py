@@ -7,13 +7,13 @@ those of the documentation: memory in MiB, power in watts, the limit in microwat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rooflines.errors import DeviceError
-from rooflines.profiler.samplers.base import Sampler
+from rooflines.profiler.samplers.base import Pids, Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.update_time import RateLimited, watch
@@ -54,7 +54,7 @@ class AmdSampler(Sampler):
     answers nothing any more. Closing leaves the library open, which the other GPUs share.
     """
 
-    def __init__(self, smi: Any, handle: Any, device: str, pids: Callable[[], Collection[int]]) -> None:
+    def __init__(self, smi: Any, handle: Any, device: str, pids: Pids) -> None:
         self._smi = smi
         self._gpu = handle
         self._device = device
@@ -189,7 +189,7 @@ class AmdSampler(Sampler):
 
 
 def open_amd_gpus(
-    gpus: Mapping[str, str] | None, pids: Callable[[], Collection[int]], nodes: Path = KFD_NODES
+    gpus: Mapping[str, str] | None, pids: Pids, nodes: Path = KFD_NODES
 ) -> tuple[list[AmdSampler], list[str], dict[str, str] | None]:
     """A sampler for every AMD GPU asked for, a sentence for what cannot be read, and what is left of ``gpus``
     for others to find.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pkgutil import resolve_name
+from typing import TypeAlias
 
 import msgspec
 
 from rooflines.errors import DeviceError
 from rooflines.profiler.samplers.fields import FIELDS, Counter, DeviceSample, Field
+
+# Gives the processes that are watched.
+Pids: TypeAlias = Callable[[], Collection[int]]
 
 
 class Sampler:

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -340,27 +341,20 @@ class HostSampler(Sampler):
         for question in (self._frequency_hz, self._temperature_c, self.tree.uss_bytes):
             question.prime()
         tick, page_bytes = TICK_S / self._interval_s, float(PAGE_BYTES)
-        rows: list[tuple[str, float | None, float | None, float]] = [
-            ("cpu_utilization", TICK_S, tick / max(1, len(self._cores)), self._interval_s),
-            ("core_utilization", TICK_S, tick, self._interval_s),
-            ("process_cpu_utilization", TICK_S, tick, self._interval_s),
-            ("cpu_frequency_hz", SLOW_EVERY_S, None, 0.0),
-            ("process_rss_bytes", None, page_bytes, 0.0),
-            ("process_uss_bytes", USS_EVERY_S, page_bytes, 0.0),
+        counter = partial(Counter, source="psutil", device="host")
+        busy = partial(counter, update_s=TICK_S, window_s=self._interval_s)
+        counters = [
+            busy(field="cpu_utilization", resolution=tick / max(1, len(self._cores))),
+            busy(field="core_utilization", resolution=tick),
+            busy(field="process_cpu_utilization", resolution=tick),
+            counter(field="cpu_frequency_hz", update_s=SLOW_EVERY_S),
+            counter(field="process_rss_bytes", resolution=page_bytes),
+            counter(field="process_uss_bytes", update_s=USS_EVERY_S, resolution=page_bytes),
         ]
         if self._temperature.exists:
-            rows.append(("temperature_c", SLOW_EVERY_S, self._temperature.resolution_c, 0.0))
-        return [
-            Counter(
-                source="psutil",
-                device="host",
-                field=field,
-                update_s=update_s,
-                resolution=resolution,
-                window_s=window_s,
-            )
-            for field, update_s, resolution, window_s in rows
-        ]
+            resolution_c = self._temperature.resolution_c
+            counters.append(counter(field="temperature_c", update_s=SLOW_EVERY_S, resolution=resolution_c))
+        return counters
 
     def read(self) -> Sequence[DeviceSample]:
         tree = self.tree.read()

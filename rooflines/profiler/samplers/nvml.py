@@ -18,7 +18,7 @@ from rooflines.device_specs.nvml import (
     throttle_reasons,
 )
 from rooflines.errors import DeviceError
-from rooflines.profiler.samplers.base import Sampler
+from rooflines.profiler.samplers.base import Pids, Sampler
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.update_time import UpdatePace, pace
@@ -65,7 +65,6 @@ _SLICE = (
 )
 
 _Numbers: TypeAlias = dict[str, float | int]
-Pids = Callable[[], Collection[int]]
 # A function of pynvml after its handle: its name, and its further arguments, the names of constants.
 Question = tuple[str, ...]
 
