@@ -34,6 +34,7 @@ from rooflines.profiler.samplers.storage import (
     write_samples,
 )
 from rooflines.serial import read_json, write_json
+from rooflines.units import sentence
 
 RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.parquet"
@@ -52,12 +53,10 @@ def default_directory(name: str, mode: str) -> Path:
 
     All ranks of a job get the same one.
     """
-    rank = rank_here()
-    launched = launched_at() if rank is not None else None
+    launched = launched_at() if rank_here() is not None else None
     first = Path("runs") / f"{file_stem(name)}-{mode}-{launched or datetime.now():%Y%m%d-%H%M%S}"
-    if launched is not None:
-        return first
-    return unused(first)  # there may be another run of the same second
+    # There may be another run of the same second.
+    return first if launched is not None else unused(first)
 
 
 def unused(first: Path) -> Path:
@@ -153,7 +152,7 @@ def read_facts(path: Path, kind: type[T], schema: str, *, what: str, again: str)
     Raises RunError, which begins with ``what`` they are of and says how to get them ``again``, when they are
     corrupt or of another version.
     """
-    hint = f"{again[0].upper()}{again[1:]}."
+    hint = sentence(again)
     try:
         stored = read_json(path, _Head).schema
         if stored != schema:

@@ -8,7 +8,7 @@ import functools
 import gc
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from rooflines.kernels.threads import torch_threads
 from rooflines.profiler.calls.signatures import UNWRITTEN, tensors_in
-from rooflines.profiler.hooks.replaced import replaced, when_imported
+from rooflines.profiler.hooks.replaced import Function, replaced, when_imported
 from rooflines.profiler.read.signature import Keywords, Positional
 
 _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
@@ -131,7 +131,7 @@ def _layer_norm_backward(
 
 # What is called in place of an operator whose rule in torch is not that of its kernels, by the operator's
 # name.
-RULES: dict[str, Callable[..., Any]] = {
+RULES: dict[str, Function] = {
     "aten::_grouped_mm": _grouped_mm,
     "aten::native_layer_norm_backward": _layer_norm_backward,
 }
@@ -174,9 +174,7 @@ class ConcreteValues:
         self._stale: set[int] = set()  # storages of values that something unknown was written into
         self._made: list[ref[torch.Tensor]] = []
 
-    def call(
-        self, func: Any, args: Positional, kwargs: Keywords, rule: Callable[..., Any] | None = None
-    ) -> Any:
+    def call(self, func: Any, args: Positional, kwargs: Keywords, rule: Function | None = None) -> Any:
         """``func(*args, **kwargs)``, on the known values as well where they suffice; ``rule`` makes the fake
         result in its place."""
         traits, given = _traits(func), (*args, *kwargs.values())

@@ -8,7 +8,7 @@ path of the layer. The last one, too, because memory peaks there, beside the who
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._pytree import tree_leaves
 
 from rooflines.profiler.calls.recorder import StepCalls
+from rooflines.profiler.hooks.replaced import Function
 from rooflines.profiler.tree.tree import Module
 
 _NUMBERED = frozenset({"layer_idx"})  # what tells layers of a kind apart
@@ -61,7 +62,7 @@ class RepeatedLayers:
             for layer in self._layers:
                 vars(layer).pop("forward", None)
 
-    def _forward(self, number: int, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _forward(self, number: int, forward: Function) -> Function:
         @functools.wraps(forward)
         def called(hidden: Any, *args: Any, **kwargs: Any) -> Any:
             key = self._kinds[number], _shapes((hidden, args, kwargs))

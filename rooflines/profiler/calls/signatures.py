@@ -152,10 +152,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 
 def device_type(args: Positional) -> str:
     """The kind of device that a call with these arguments runs on: that of its first tensor."""
-    for value in args:
-        for tensor in tensors_of(value):
-            return tensor.device.type
-    return "cpu"
+    return next((tensor.device.type for tensor in tensors_of(args)), "cpu")
 
 
 @cache

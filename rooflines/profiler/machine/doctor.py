@@ -13,6 +13,7 @@ import os
 import platform
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -389,8 +390,8 @@ def _install(extra: str | None) -> str:
 
 def _counted(names: tuple[str, ...]) -> str:
     """``2 x NVIDIA A100, NVIDIA T4``."""
-    counts = {name: names.count(name) for name in names}
-    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items()) or "no GPU"
+    counts = Counter(names).items()
+    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counts) or "no GPU"
 
 
 def _dotted(version: tuple[int, ...]) -> str:

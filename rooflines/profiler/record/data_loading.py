@@ -424,9 +424,7 @@ class DataLoading(LoaderWatch):
     could not be found out are added to ``notes``.
     """
 
-    def __init__(
-        self, device: RecordedDevice, progress: Progress, notes: list[str], guard: Guard | None = None
-    ) -> None:
+    def __init__(self, device: RecordedDevice, progress: Progress, notes: list[str], guard: Guard) -> None:
         super().__init__(guard)
         self.seen = Loading()
         self._device = device

@@ -799,7 +799,7 @@ class Passes:
             self._timed_faults = None
         self._faults = page_faults()
 
-    def _end_stretch(self, began_ns: int, steps_before: int, *, memory: bool = True) -> None:
+    def _end_stretch(self, began_ns: int, steps_before: int, *, memory: bool) -> None:
         """A pause, or the end of the pass: add up what was measured since the last one."""
         self.device.synchronize()
         self._stretches.append(
