@@ -54,15 +54,11 @@ def fake_mode_of(*values: Any) -> FakeTensorMode | None:
 def must_be_real(*values: Any) -> bool:
     """Whether a module in ``values`` reads memory that a fake tensor does not have: packed integer weights,
     TorchScript's constants."""
-    modules = [
-        module
+    return any(
+        isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith(_QUANTIZED)
         for value in tree_leaves(values)
         if isinstance(value, torch.nn.Module)
         for module in value.modules()
-    ]
-    return any(
-        isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith(_QUANTIZED)
-        for module in modules
     )
 
 

@@ -235,8 +235,10 @@ def whole_part(trace: Trace) -> Trace:
             launches_before[nest_events(host, is_step)[0]] == launches_before[:-1]
         )
         keep &= ~silent
-        notes.append(f"operators left out because their device event may be missing: {int(silent.sum()):,}")
-        notes.append("idle time of the device may be work whose events are missing")
+        notes += (
+            f"operators left out because their device event may be missing: {int(silent.sum()):,}",
+            "idle time of the device may be work whose events are missing",
+        )
     elif not lacking:
         notes.append("no device event was read: the time of any device is missing")
     kept = {column.name: getattr(host, column.name)[keep] for column in fields(host)}

@@ -61,8 +61,8 @@ class ChildProcess(msgspec.Struct, frozen=True, kw_only=True):
     in_threads: bool = False
 
 
-class Child:
-    """Records this process from its first module or optimizer until it ends."""
+class Child(ProgramDriver):
+    """Records this process from its first module or optimizer until it ends; it is never stopped before."""
 
     def __init__(self, order: ChildOrder) -> None:
         place, workload = Path(order.directory, f"{PREFIX}{os.getpid()}"), order.workload
@@ -70,9 +70,9 @@ class Child:
         if script.endswith(".py"):
             workload = replace(workload, name=shown(script))
         self._process = ChildProcess(pid=os.getpid(), name=_name(), began_ns=now_ns())
-        self._recording = Recording(place, workload, program_device(order.device), settings=order.settings)
-        self._driver = _ChildDriver(self)
-        self._recording.passes.ranges = self._driver.hooks.ranges
+        recording = Recording(place, workload, program_device(order.device), settings=order.settings)
+        super().__init__(recording, to_end=True)
+        recording.passes.ranges = self.hooks.ranges
         self._ended = False
 
     @staticmethod
@@ -98,14 +98,14 @@ class Child:
     def _begin(self) -> ProgramDriver:
         self._recording.__enter__()
         self._note()
-        self._driver.hooks.__enter__()
+        self.hooks.__enter__()
         HardEnds(lambda _: self.finish()).__enter__()
         atexit.register(self.finish)
         if (
             util := sys.modules.get("multiprocessing.util")
         ) is not None:  # its processes end without exit handlers
             util.Finalize(None, self.finish, exitpriority=-1000)
-        return self._driver
+        return self
 
     def finish(self) -> None:
         """The process ends."""
@@ -113,28 +113,17 @@ class Child:
             return
         self._ended = True
         with contextlib.suppress(Exception):
-            self._driver.close("the process")
+            self.close("the process")
 
-    def find_rank(self) -> None:
-        """Note the rank once there is one."""
+    def _on_doing(self, doing: Doing) -> None:
+        # The rank is noted once there is one.
         if self._process.rank is None and (rank := rank_of_program()) is not None:
             self._process = replace(self._process, rank=rank)
             self._note()
+        super()._on_doing(doing)
 
     def _note(self) -> None:
         write_json(self._recording.place / PROCESS_FILE, self._process)
-
-
-class _ChildDriver(ProgramDriver):
-    """The driver of a child, which is never stopped before its end."""
-
-    def __init__(self, child: Child) -> None:
-        super().__init__(child._recording, to_end=True)
-        self._child = child
-
-    def _on_doing(self, doing: Doing) -> None:
-        self._child.find_rank()
-        super()._on_doing(doing)
 
 
 def _name() -> str:

@@ -406,8 +406,7 @@ def _in_compiled_code() -> bool:
 class _Depths(threading.local):
     """How many modules and optimizers a thread is in."""
 
-    def __init__(self) -> None:
-        self.modules = self.optimizers = 0
+    modules = optimizers = 0
 
 
 class ProgramDriver:

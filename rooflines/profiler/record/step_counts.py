@@ -9,6 +9,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rooflines.profiler.machine.others import OTHERS_CORES, OthersMeter, busy_elsewhere, is_quiet, is_shared
 from rooflines.profiler.progress import Progress
@@ -67,6 +68,7 @@ class Budget:
         return max(0, int(part * left_s / step_s))
 
 
+@dataclass(eq=False)
 class WarmUp:
     """Decides step by step whether warm-up is over: after ``asked`` steps, or once step times have settled,
     at most ``most`` steps and ``most_s`` seconds.
@@ -76,25 +78,19 @@ class WarmUp:
     was not tested; ``rule`` says in words what ended the warm-up, ``problem`` is a warning for the reader.
     """
 
-    def __init__(
-        self,
-        asked: int | None,
-        most: int = WARMUP_MAX_STEPS,
-        alike: Callable[[], bool] = lambda: False,
-        *,
-        busy_s: float = 0.0,
-        most_s: float = WARMUP_MAX_S,
-    ) -> None:
-        self._asked = asked
-        self._alike = alike
-        self._most = most
-        self._busy_s, self._most_s = busy_s, most_s
+    asked: int | None
+    most: int
+    alike: Callable[[], bool]
+    busy_s: float
+    most_s: float
+
+    def __post_init__(self) -> None:
         self._busy_steps = 0
         self._first = 0
         self.times_ns: list[int] = []
-        self._over = asked == 0
+        self._over = self.asked == 0
         self.settled: bool | None = None
-        self.rule = "no warm-up, as requested" if asked == 0 else ""
+        self.rule = "no warm-up, as requested" if self._over else ""
         self.problem = ""
 
     def first_step(self, step_ns: int) -> None:
@@ -106,16 +102,16 @@ class WarmUp:
     def add(self, step_ns: int) -> None:
         """A step took ``step_ns``."""
         self.times_ns.append(step_ns)
-        if self._asked is not None:
-            self.rule = f"{counted(self._asked, 'warm-up step')}, as requested"
-            self._over = len(self.times_ns) >= self._asked
+        if self.asked is not None:
+            self.rule = f"{counted(self.asked, 'warm-up step')}, as requested"
+            self._over = len(self.times_ns) >= self.asked
             return
         times = self.times_ns[self._first :]
-        if self._alike():
+        if self.alike():
             self.rule = f"{counted(WARMUP_RANK_STEPS, 'warm-up step')}, the same on every rank"
             self._over = len(times) >= WARMUP_RANK_STEPS
             return
-        if sum(self.times_ns[1:]) < self._busy_s * 1e9 and len(times) < BUSY_MAX_STEPS:
+        if sum(self.times_ns[1:]) < self.busy_s * 1e9 and len(times) < BUSY_MAX_STEPS:
             self._busy_steps = len(times)
             return
         compared = f"fewer than {2 * SETTLE_WINDOW} steps, too few to compare"
@@ -134,7 +130,7 @@ class WarmUp:
                     f"{percent(SETTLE_LIMIT)})"
                 )
                 return
-        if len(times) - self._busy_steps >= self._most or sum(times) >= self._most_s * 1e9:
+        if len(times) - self._busy_steps >= self.most or sum(times) >= self.most_s * 1e9:
             self._over, self.settled = True, False
             self.rule = (
                 f"not settled after {counted(len(self.times_ns), 'warm-up step')}: {compared} (limit "

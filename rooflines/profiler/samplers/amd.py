@@ -127,10 +127,8 @@ class AmdSampler(Sampler):
         return (sample,)
 
     def _temperature_c(self, sensor: str) -> float | None:
-        where, now = (
-            getattr(self._smi.AmdSmiTemperatureType, sensor),
-            self._smi.AmdSmiTemperatureMetric.CURRENT,
-        )
+        where = getattr(self._smi.AmdSmiTemperatureType, sensor)
+        now = self._smi.AmdSmiTemperatureMetric.CURRENT
         return _number(self._ask(f"{sensor} temperature", "amdsmi_get_temp_metric", where, now))
 
     def _clock_hz(self, clock: str) -> float | None:

@@ -54,6 +54,7 @@ def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
         )
     place = Path(shown(path))
     environment, notes = _environment(trace)
+    signs = without_device(trace) if trace.cut_ns is None else ""
     facts = RunFile(
         status="complete",
         workload=Workload(
@@ -64,14 +65,9 @@ def run_of_trace(path: Path | str, trace: Trace, command: str = "") -> Run:
         trace=place.name,
         tf32=_tf32(trace),
         notes=(*trace.notes, *notes),
-        unrecorded=_unrecorded(trace),
+        unrecorded=(f"{signs}, so the work of the device was not recorded",) if signs else (),
     )
     return Run(directory=place.parent, facts=facts)
-
-
-def _unrecorded(trace: Trace) -> tuple[str, ...]:
-    signs = without_device(trace) if trace.cut_ns is None else ""
-    return (f"{signs}, so the work of the device was not recorded",) if signs else ()
 
 
 def _mode(trace: Trace) -> Mode:
@@ -140,7 +136,16 @@ def _environment(trace: Trace) -> tuple[Environment, tuple[str, ...]]:
     )
     if notes or trace.platform != "cuda" or not is_shared_name(environment.device_name):
         return environment, notes
-    return _inferred(environment, _traits(trace, used))
+    architectures, products = traits_in_kernels(_kernels(trace))
+    traits = DeviceTraits(
+        capability=used.capability,
+        units=used.multiprocessors,
+        memory_bytes=used.memory_bytes,
+        warp=used.warp,
+        architectures=architectures,
+        products=products,
+    )
+    return _inferred(environment, traits)
 
 
 def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice, tuple[str, ...]]:
@@ -159,18 +164,6 @@ def _properties(trace: Trace, ordinal: int) -> tuple[TracedDevice, tuple[str, ..
     return TracedDevice(""), (
         f"The kernels ran on device {ordinal}, which the trace does not describe, and it lists "
         f"several models: {listed}.",
-    )
-
-
-def _traits(trace: Trace, device: TracedDevice) -> DeviceTraits:
-    architectures, products = traits_in_kernels(_kernels(trace))
-    return DeviceTraits(
-        capability=device.capability,
-        units=device.multiprocessors,
-        memory_bytes=device.memory_bytes,
-        warp=device.warp,
-        architectures=architectures,
-        products=products,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,7 @@ def takes_cache(network: Any) -> bool:
     return {"input_ids", "past_key_values"} <= set(inspect.signature(network.forward).parameters)
 
 
+@dataclass(eq=False)
 class CausalModel:
     """A causal model of transformers as a ``Generator``, with a KV cache of its ``kind`` that has ``slots``
     tokens at the end.
@@ -114,21 +116,26 @@ class CausalModel:
     Decode steps call ``called``, which may be the compiled ``network``.
     """
 
-    def __init__(self, network: Any, called: Any, kind: KVCache, slots: int) -> None:
-        self.network, self.kind = network, kind
-        self.vocab_size = vocab_size(network.config)
+    network: Any
+    called: Any
+    kind: KVCache
+    slots: int
+
+    def __post_init__(self) -> None:
+        self.vocab_size = vocab_size(self.network.config)
         self.cache: Any = None
-        self._called, self._slots = called, slots
         self._sequence: Any = None
         # Networks without this argument compute the head for all positions.
         self._keep = (
-            {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(network.forward).parameters else {}
+            {"logits_to_keep": 1}
+            if "logits_to_keep" in inspect.signature(self.network.forward).parameters
+            else {}
         )
 
     def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
         """Begin a new cache with the prompts."""
         self._sequence = tokens
-        self.cache = make_cache(self.network.config, self.kind, self._slots)
+        self.cache = make_cache(self.network.config, self.kind, self.slots)
         return self.logits(self.network, tokens, self.cache)
 
     def decode(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -137,7 +144,7 @@ class CausalModel:
 
         if self.kind == "none":
             self._sequence = tokens = torch.cat([self._sequence, tokens], dim=1)
-        return self.logits(self._called, tokens, self.cache)
+        return self.logits(self.called, tokens, self.cache)
 
     def logits(self, called: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
         """Call ``called`` with ``tokens``; returns the logits of the last position where the network can
