@@ -372,10 +372,6 @@ class Columns:
             else [_without_folders(name) for name in self.frame_names.listed]
         )
 
-    def frames_of_program(self) -> Mask:
-        """Which of the frames' names are of the program."""
-        return self.frame_names.meanings & _IS_PROGRAM > 0
-
     def _take_frames(self, events: list[Event]) -> None:
         """Keep the places in source files among these events of the Python stack."""
         codes = [self.frame_names[event.name] for event in events]
@@ -636,7 +632,7 @@ _PACKAGES = re.compile(
     "|PIL|pytorch_lightning|ray|safetensors|scipy|sglang|sklearn|timm|tokenizers|torchao|torchaudio"
     "|torchmetrics|torchrec|torchvision|tqdm|transformer_engine|transformers|triton|trl|vllm|wandb|xformers"
 )
-_IS_PLACE, _IS_PROGRAM = 1, 2
+_IS_PLACE, IS_PROGRAM = 1, 2
 
 
 def _is_place(name: str) -> int:
@@ -645,7 +641,7 @@ def _is_place(name: str) -> int:
     place = _PLACE.match(name)
     if place is None or place["module"] in _PASS_ON:
         return 0
-    return _IS_PLACE | _IS_PROGRAM * (place["package"] is None and not _PACKAGES.fullmatch(place["module"]))
+    return _IS_PLACE | IS_PROGRAM * (place["package"] is None and not _PACKAGES.fullmatch(place["module"]))
 
 
 def _without_folders(place: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rooflines.errors import TraceError
-from rooflines.profiler.read.columns import LONGEST_NAME, Columns, showable
+from rooflines.profiler.read.columns import IS_PROGRAM, LONGEST_NAME, Columns, showable
 from rooflines.profiler.read.document import Document
 from rooflines.profiler.read.launches import launching
 from rooflines.profiler.read.missing_device import lacks_device
@@ -119,7 +119,7 @@ def read_pieces(
         scopes=columns.scopes,
         frames=frames,
         frame_names=columns.places(),
-        program_frames=columns.frames_of_program(),
+        program_frames=columns.frame_names.meanings & IS_PROGRAM > 0,
         devices=_devices(document.head.devices),
         rank=_rank(document.head.distributed),
         base_ns=_whole(document.head.base_ns) or 0,

@@ -11,6 +11,7 @@ import os
 import random
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,14 @@ def code_changes() -> Iterator[None]:
             Path(changes.results).write_text(msgspec.json.encode(results).decode())
 
 
+@dataclass
 class _Modules:
     """Changes the outermost modules with parameters when they are called for the first time."""
 
-    def __init__(self, options: OptionValues, results: list[float]) -> None:
-        self._options, self._results = options, results
+    options: OptionValues
+    results: list[float]
+
+    def __post_init__(self) -> None:
         self._changed: weakref.WeakSet[Any] = weakref.WeakSet()
         self._depth = 0
 
@@ -85,9 +89,9 @@ class _Modules:
         if not parameters or any(map(torch.nn.parameter.is_lazy, parameters)):
             return
         self._changed.add(module)
-        if self._options.get("channels_last"):
+        if self.options.get("channels_last"):
             module.to(memory_format=torch.channels_last)
-        if "compile" in self._options:
+        if "compile" in self.options:
             module.compile()
 
     def after(self, module: Any, _: Any, output: Any) -> None:
@@ -96,7 +100,7 @@ class _Modules:
 
         self._depth -= 1
         if module in self._changed and not self._depth and not torch.is_grad_enabled():
-            _note(output, self._results)
+            _note(output, self.results)
 
 
 def _noting(method: Function, results: list[float]) -> Function:

@@ -79,10 +79,10 @@ class WarmUp:
     """
 
     asked: int | None
-    most: int
-    alike: Callable[[], bool]
-    busy_s: float
-    most_s: float
+    most: int = WARMUP_MAX_STEPS
+    alike: Callable[[], bool] = lambda: False
+    busy_s: float = 0.0
+    most_s: float = WARMUP_MAX_S
 
     def __post_init__(self) -> None:
         self._busy_steps = 0

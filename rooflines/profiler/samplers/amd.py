@@ -201,7 +201,10 @@ def open_amd_gpus(
     try:
         smi = start_amd_smi()
         handles = smi.amdsmi_get_processor_handles()
-        serials = {} if gpus is None else {_serial(smi, handle): handle for handle in handles}
+        serials: dict[str, Any] = {}
+        for handle in handles if gpus is not None else ():
+            number = str(smi.amdsmi_get_gpu_asic_info(handle)["asic_serial"])
+            serials[number.lower().removeprefix("0x")] = handle
     except DeviceError as error:
         return [], [str(error)], left
     except Exception as error:  # the package's own class, which may not be there
@@ -264,10 +267,6 @@ def serial_of_uuid(uuid: str) -> str:
     except ValueError:
         return bare
     return text.lower() if len(text) == 16 and text.isalnum() else bare
-
-
-def _serial(smi: Any, handle: Any) -> str:
-    return str(smi.amdsmi_get_gpu_asic_info(handle)["asic_serial"]).lower().removeprefix("0x")
 
 
 def _energy_count(energy: Mapping[str, Any]) -> int:
