@@ -329,13 +329,9 @@ def may_begin_anew(source: _Source) -> bool:
     from torch.utils.data.distributed import DistributedSampler
 
     loader = source.loader
-    if source.again is not None and not isinstance(loader, DataLoader):
-        return source.again
-    if (
-        not isinstance(loader, DataLoader)
-        or source.again is False
-        or isinstance(loader.dataset, IterableDataset)
-    ):
+    if not isinstance(loader, DataLoader):
+        return bool(source.again)
+    if source.again is False or isinstance(loader.dataset, IterableDataset):
         return False
     samplers = [loader.sampler, loader.batch_sampler]
     return all(
