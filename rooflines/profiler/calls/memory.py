@@ -32,7 +32,7 @@ from rooflines.profiler.hooks.module_hooks import ModuleWatch
 from rooflines.profiler.read.extremes import extremes
 from rooflines.profiler.read.records import Int64s
 from rooflines.profiler.read.signature import Positional
-from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve, StepMemory
+from rooflines.profiler.records import HeldTensor, MemoryAtPeak, MemoryCurve, Numbers, StepMemory
 from rooflines.profiler.tree.tree import BACKWARD, DECODE, FORWARD, PHASES, PREFILL
 
 # The caching allocators hand out multiples of this: kMinBlockSize in CUDACachingAllocator.cpp and
@@ -106,7 +106,7 @@ class _Block:
     device: torch.device
     phase: int
     existed: bool
-    shape: tuple[int, ...]
+    shape: Numbers
     dtype: torch.dtype
     place: _Place = _BEFORE
     requested: int = 0

@@ -52,7 +52,7 @@ from rooflines.profiler.calls.signatures import (
 )
 from rooflines.profiler.hooks.generation_phases import current_phase
 from rooflines.profiler.hooks.module_hooks import ModuleWatch
-from rooflines.profiler.read.signature import LOSSY, Keywords, Positional, Signature, StoredCall, TensorArg
+from rooflines.profiler.read.signature import LOSSY, Keywords, Positional, Signature, StoredCall, Tensors
 from rooflines.profiler.read.work_ranges import DeclaredWork, active, listening
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, OPTIMIZER, PHASES, Module
 
@@ -90,7 +90,7 @@ class RecordedCall:
     ``StepCalls.modules``, -1: none) and phase."""
 
     signature: Signature
-    outputs: tuple[TensorArg, ...]
+    outputs: Tensors
     module: int
     phase: int
 

@@ -25,6 +25,7 @@ from rooflines.profiler.compiled.records import Access, CompiledCode, CompiledKe
 from rooflines.profiler.hooks.line_marks import is_of_program, program_line
 from rooflines.profiler.hooks.replaced import replaced, when_imported
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
+from rooflines.profiler.records import Numbers
 
 VARYING = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
 _NO_SYMBOLS = frozenset[Any]()
@@ -134,7 +135,7 @@ class GraphReader:
 
     def _extern(self, name: str, leaf: Any) -> CompiledKernel:
         own = self._own(leaf)
-        numbers: tuple[int, ...] = ()
+        numbers: Numbers = ()
         with contextlib.suppress(_Varying):
             call = call_of(own) if own is not None else None
             if call is not None and call.name == name:  # else the operator was lowered to another one
@@ -174,7 +175,7 @@ class GraphReader:
             writes=tuple(writes),
         )
 
-    def _numbered_lines(self, nodes: list[Any]) -> tuple[int, ...]:
+    def _numbered_lines(self, nodes: list[Any]) -> Numbers:
         """The lines of the program that ``nodes`` come from, the innermost of each."""
         found = dict.fromkeys(filter(None, map(_line, nodes)))
         return tuple(self._lines.setdefault(line, len(self._lines)) for line in found)

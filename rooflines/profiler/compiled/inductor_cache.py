@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from rooflines.errors import UsageError
 from rooflines.profiler.compiled.records import Access
-from rooflines.profiler.read.signature import MISSING, Argument, Signature, TensorArg
+from rooflines.profiler.read.signature import MISSING, Argument, Signature, TensorArg, Tensors
 
 # --- loads and stores of Triton code ----------------------------------------------------------------------
 # Inductor writes one statement for each variable of an index (``x0 = (xindex % 128)``, ``x1 = xindex //
@@ -31,7 +31,6 @@ from rooflines.profiler.read.signature import MISSING, Argument, Signature, Tens
 _ITERATIONS = re.compile(r"([xyz]|r\d*_?)numel\Z")
 _INDEX = re.compile(r"([xyz]|r\d*_?)index\Z")
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-_Tensors: TypeAlias = tuple[TensorArg, ...]
 # The lowest and the highest value.
 _Range: TypeAlias = tuple[int, int]
 _ACCESSES = {"load": False, "store": True, "atomic_add": True}
@@ -232,9 +231,9 @@ class Fragment:
     ``calls`` is None where the shapes of the nodes are not in the comment.
     """
 
-    calls: tuple[tuple[Signature, _Tensors], ...] | None
-    inputs: _Tensors
-    results: _Tensors
+    calls: tuple[tuple[Signature, Tensors], ...] | None
+    inputs: Tensors
+    results: Tensors
 
 
 def read_fragment(comment: list[str]) -> Fragment | None:
@@ -272,7 +271,7 @@ def read_fragment(comment: list[str]) -> Fragment | None:
     )
 
 
-def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: _Tensors) -> Signature:
+def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: Tensors) -> Signature:
     """``torch.ops.aten.add.Tensor`` with its arguments as a call of ``aten::add``."""
     namespace, name = target.removeprefix("torch.ops.").split(".")[:2]
     try:
@@ -285,7 +284,7 @@ def _signature(target: str, args: str, tensors: dict[str, TensorArg], made: _Ten
     return Signature(f"{namespace}::{name}", values)
 
 
-def _value(node: ast.expr, tensors: dict[str, TensorArg], made: _Tensors) -> Argument:
+def _value(node: ast.expr, tensors: dict[str, TensorArg], made: Tensors) -> Argument:
     if isinstance(node, ast.Name) and node.id.startswith("T_"):
         name = node.id.removeprefix("T_")
         # A part of several results, such as the mean of ``var_mean``, has no shape of its own; it is

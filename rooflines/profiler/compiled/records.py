@@ -12,7 +12,7 @@ import msgspec
 
 from rooflines.profiler.directory import read_facts
 from rooflines.profiler.read.signature import StoredCall, TensorArg
-from rooflines.profiler.records import ProgramLine
+from rooflines.profiler.records import Numbers, ProgramLine
 from rooflines.serial import write_json
 
 COMPILED_FILE = "compiled.json"
@@ -22,9 +22,9 @@ COMPILED_SCHEMA = "rooflines.compiled/1"
 class Buffer(msgspec.Struct, frozen=True, array_like=True):
     """A tensor in memory that a kernel gets or returns."""
 
-    shape: tuple[int, ...]
+    shape: Numbers
     dtype: str
-    strides: tuple[int, ...] | None = None
+    strides: Numbers | None = None
 
     @property
     def tensor(self) -> TensorArg:
@@ -59,13 +59,13 @@ class CompiledKernel(msgspec.Struct, frozen=True, kw_only=True):
     module: str | None = None
     #: Indices of the file's nodes, the operator calls that inductor lowers: those that this kernel is
     #: the first in its graph to compute.
-    nodes: tuple[int, ...] = ()
+    nodes: Numbers = ()
     #: Loads from memory; what lives and dies in the kernel is none.
     reads: tuple[Access, ...] = ()
     #: Stores that stay in memory after it.
     writes: tuple[Access, ...] = ()
     #: Indices of the file's lines, those of the program that it was compiled from.
-    lines: tuple[int, ...] = ()
+    lines: Numbers = ()
     #: Why its work is not known.
     reason: str = ""
 

@@ -203,6 +203,7 @@ class TensorArg:
         return self.distinct * self.itemsize
 
 
+Tensors: TypeAlias = tuple[TensorArg, ...]
 # TensorArg | tuple[TensorArg, ...] | int | float | bool | str | tuple[int | float | bool, ...] | None |
 # UnsetType
 Argument = Any
@@ -226,7 +227,7 @@ class Signature:
         return self.args[index]
 
     @property
-    def tensors(self) -> tuple[TensorArg, ...]:
+    def tensors(self) -> Tensors:
         """Every tensor among the arguments, those in lists included, in order."""
         items = (item for arg in self.args for item in (arg if isinstance(arg, tuple) else (arg,)))
         return tuple(item for item in items if isinstance(item, TensorArg))
@@ -299,7 +300,7 @@ def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str
     return MISSING
 
 
-def _tensor_list(dims: Any, strides: Any, dtype: str) -> tuple[TensorArg, ...] | msgspec.UnsetType:
+def _tensor_list(dims: Any, strides: Any, dtype: str) -> Tensors | msgspec.UnsetType:
     if not isinstance(dims, list):
         return ()
     rows = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
@@ -379,7 +380,7 @@ class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
     outputs: list[Any]
 
     @classmethod
-    def of(cls, signature: Signature, outputs: tuple[TensorArg, ...]) -> StoredCall:
+    def of(cls, signature: Signature, outputs: Tensors) -> StoredCall:
         """The call with this signature and these results."""
         return cls(
             name=signature.name,
@@ -393,7 +394,7 @@ class StoredCall(msgspec.Struct, frozen=True, kw_only=True):
         return Signature(self.name, tuple(map(_decoded, self.args)))
 
     @property
-    def results(self) -> tuple[TensorArg, ...]:
+    def results(self) -> Tensors:
         """The tensors that it returned."""
         return tuple(map(_decoded, self.outputs))
 

@@ -20,7 +20,7 @@ from rooflines.profiler.hooks.generation_phases import generating
 from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.replaced import Function, replaced, when_imported
 from rooflines.profiler.read.request_marks import Kind
-from rooflines.profiler.records import GenerationSizes, Workload
+from rooflines.profiler.records import GenerationSizes, Numbers, Workload
 from rooflines.profiler.workloads.causal_models import generation_sizes
 from rooflines.profiler.workloads.generation import TokenClock
 
@@ -38,7 +38,7 @@ class GenerateCalls:
         self, on_end: Callable[[Any], None], is_watched: Callable[[], bool], guard: Guard | None = None
     ) -> None:
         self._guard = guard or Guard()
-        self.generations: list[tuple[int, ...]] = []
+        self.generations: list[Numbers] = []
         self.lengths: tuple[int, int, int] | None = None
         self.sizes: GenerationSizes | None = None
         self.is_active = False

@@ -58,7 +58,7 @@ from rooflines.profiler.record.step_counts import (
     quiet,
 )
 from rooflines.profiler.record.tracer import TraceBound, TracedSteps, Tracer
-from rooflines.profiler.records import WALL_CLOCK, ProgramLine, Settings, StepTimes, TimedStretch
+from rooflines.profiler.records import WALL_CLOCK, Numbers, ProgramLine, Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
@@ -101,7 +101,7 @@ class TimedStep:
     #: When it began (epoch): of steps of the warm-up.
     began_ns: int = 0
     #: When its tokens were ready, if it is one generation.
-    tokens: tuple[int, ...] = ()
+    tokens: Numbers = ()
     #: How long threads waited for a processor; None where the system does not count it.
     queue_ns: int | None = None
     #: Its waiting for data.
@@ -134,7 +134,7 @@ class Passes:
     farewell: str = ""
 
     #: Token times of steps that generate text, added when they end.
-    generations: list[tuple[int, ...]] = field(default_factory=list)
+    generations: list[Numbers] = field(default_factory=list)
     module_names: dict[int, str] = field(default_factory=dict)
     samples: tuple[DeviceSample, ...] = ()
     counters: tuple[Counter, ...] = ()
@@ -516,7 +516,7 @@ class Passes:
         self.device.synchronize()
         return time.perf_counter_ns() - began
 
-    def _tokens_of_step(self) -> tuple[int, ...]:
+    def _tokens_of_step(self) -> Numbers:
         """When the tokens of the step that has just ended were ready; empty unless it is one generation."""
         ready = self.generations[:]
         self.generations.clear()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rooflines.profiler.machine.others import OTHERS_CORES, OthersMeter, busy_elsewhere, is_quiet, is_shared
 from rooflines.profiler.progress import Progress
-from rooflines.profiler.records import Settings
+from rooflines.profiler.records import Numbers, Settings
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.units import counted, percent, seconds
 
@@ -229,7 +229,7 @@ def quiet(times_ns: Sequence[int], waited_ns: Sequence[int | None]) -> int:
     return sum(map(is_quiet, times_ns, waits)) if waits else len(times_ns)
 
 
-def known(figures: Sequence[int | None], steps: int) -> tuple[int, ...]:
+def known(figures: Sequence[int | None], steps: int) -> Numbers:
     """A figure of each of the ``steps``; empty where one of them is not known."""
     return (
         tuple(figure for figure in figures if figure is not None)

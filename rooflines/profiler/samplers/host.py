@@ -291,7 +291,7 @@ def descendants(pid: int) -> Iterator[int]:
     while waiting:
         children = list(_children(waiting.pop()))
         yield from children
-        waiting.extend(children)
+        waiting += children
 
 
 def _children(pid: int) -> Iterator[int]:

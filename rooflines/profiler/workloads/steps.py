@@ -236,9 +236,9 @@ def checkpoint_blocks(network: torch.nn.Module, name: str) -> str:
 def find_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the outermost modules below ``network`` with children whose class occurs more than once;
     containers are looked into."""
-    import torch
+    from torch import nn
 
-    containers = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
+    containers = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
     counts = Counter(
         type(module)
         for module in network.modules()
