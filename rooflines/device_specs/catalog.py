@@ -204,16 +204,9 @@ def _without_units(sheet: Sheet, roofs: Iterable[Ceiling]) -> Iterator[Ceiling]:
     """The rate of bf16 on NVIDIA GPUs before Ampere, which torch computes in fp32."""
     capability = sheet.compute_capability
     if sheet.vendor == "NVIDIA" and capability and float(capability) < _FIRST_BF16:
-        detail = f"no bf16 before compute capability {_FIRST_BF16}: computed in fp32"
         for one in roofs:
-            if (one.precision, one.engine) == ("fp32", "vector"):
-                yield replace(
-                    one,
-                    name="bf16 in fp32",
-                    precision="bf16",
-                    variant=EMULATED,
-                    source=Source(kind="derived", detail=detail),
-                )
+            if one.name == "fp32 vector":
+                yield replace(one, name="bf16 in fp32", precision="bf16", variant=EMULATED)
 
 
 # --- names ------------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ class Recording:
                 if status == "complete":
                     raise
                 self.notes.append(f"while ending the run: {first_line(problem)}")
-            nothing = error is not None and not passes.steps and passes.trace is None
+            nothing = error is not None and not passes.steps and passes.kept.steps is None
             if nothing and (isinstance(error, WorkloadError) or self.workload.source == "script"):
                 # Leave nothing behind: the same command can be given again with another input.
                 discard(self.place, JOURNAL_FILE, STEPS_FILE, RUN_FILE, made=self._made)
@@ -289,12 +289,12 @@ class Recording:
             self._facts,
             workload=self.workload,
             steps=passes.times(),
-            trace=passes.trace,
-            line_trace=passes.line_trace,
-            lines=passes.lines,
+            trace=passes.kept.steps,
+            line_trace=passes.kept.of_lines,
+            lines=passes.kept.lines,
             peak_memory_bytes=passes.peak_bytes,
             peak_memory_kind=passes.peak_kind,
-            parameter_elements=passes.traced.parameter_elements,
+            parameter_elements=passes.kept.traced.parameter_elements,
             other_processes=passes.other_processes,
             tf32=passes.tf32,
             loading=self.loading.seen if self.loading.seen.loader else None,
@@ -348,7 +348,7 @@ class Recording:
 
     def note_arguments(self, step: Step) -> None:
         """Run ``step`` once more, unmeasured, to record arguments that the trace leaves out."""
-        if self.passes.trace is None or not self.passes.traced.lack_arguments:
+        if self.passes.kept.steps is None or not self.passes.kept.traced.lack_arguments:
             return
         from rooflines.profiler.calls.recorder import record_lossy_calls
 

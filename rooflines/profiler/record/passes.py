@@ -10,10 +10,8 @@ had ended. What we run ourselves makes as many steps as we like, and is traced a
 from __future__ import annotations
 
 import contextlib
-import gzip
 import itertools
 import math
-import shutil
 import statistics
 import threading
 import time
@@ -22,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from rooflines.errors import RooflinesError, first_line
 from rooflines.kernels.micro.page_fault import page_s
 from rooflines.profiler.compiled.inductor import InductorWatch
 from rooflines.profiler.directory import JOURNAL_FILE, STEPS_FILE, add_step
@@ -32,9 +29,9 @@ from rooflines.profiler.hooks.line_marks import LineMarks
 from rooflines.profiler.hooks.module_hooks import ModuleRanges, range_cost_ns
 from rooflines.profiler.machine.others import OTHERS_CORES, OthersMeter
 from rooflines.profiler.progress import Live, LiveProgress, Progress
-from rooflines.profiler.read.reader import read
 from rooflines.profiler.record.data_loading import DataLoading, Waited
 from rooflines.profiler.record.device import MpsMemory, RecordedDevice, wall_step_ns
+from rooflines.profiler.record.kept_traces import KeptTraces
 from rooflines.profiler.record.own_profilers import python_profiler
 from rooflines.profiler.record.process import HeapReserve, RunQueue, page_faults, since
 from rooflines.profiler.record.step_counts import (
@@ -57,12 +54,11 @@ from rooflines.profiler.record.step_counts import (
     planned_steps,
     quiet,
 )
-from rooflines.profiler.record.tracer import TraceBound, TracedSteps, Tracer
-from rooflines.profiler.records import WALL_CLOCK, Numbers, ProgramLine, Settings, StepTimes, TimedStretch
+from rooflines.profiler.record.tracer import TraceBound, Tracer
+from rooflines.profiler.records import WALL_CLOCK, Numbers, Settings, StepTimes, TimedStretch
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
 from rooflines.profiler.samplers.process import SamplerProcess
-from rooflines.profiler.tree.tree import tree
 from rooflines.units import binary_bytes, counted, seconds
 
 Stage = Literal["start-up", "early", "warm-up", "timed", "traced", "done"]
@@ -79,12 +75,6 @@ TRACE_LIMIT_BYTES = 200_000_000
 # Steps that take at most this many pages from the system are traced with a reserve of memory, so that the
 # profiler adds none.
 _FEW_PAGES = 500
-# A copy of the trace that the program's own profiler exported last.
-_EXPORTED = ".exported.json"
-# The trace of the step whose lines are marked.
-_LINES = "lines.kineto.gz"
-# A mark in the JSON of a trace, which the trace of other steps does not have.
-_MARK_BYTES = 230
 # Steps that together take less are not announced.
 _WORTH_SAYING_S = 5.0
 # What the program does that is part of no step; and how many of our own steps may go by while it profiles.
@@ -173,6 +163,7 @@ class Passes:
         self._held_ns: list[int] = []  # when steps ended while the program's own profiler was on
         self.served = False
         self.others_work = False  # threads besides the one that makes the steps run PyTorch
+        self.kept = KeptTraces(directory=self.directory, name=self.trace_name, notes=self.notes)
         self._begin_again(first=True)
 
     def _begin_again(self, *, first: bool) -> None:
@@ -180,9 +171,6 @@ class Passes:
         another kind."""
         self.stage: Stage = "warm-up"
         self.steps = 0
-        self.trace: str | None = None
-        self.line_trace: str | None = None
-        self.lines: tuple[ProgramLine, ...] = ()
         most = PROGRAM_WARMUP_STEPS if self.early else WARMUP_MAX_STEPS
         busy_s = BUSY_S if self._on_gpu and not self.early else 0.0
         most_s = min(WARMUP_MAX_S, WARMUP_PART * self.settings.budget_s)
@@ -191,7 +179,6 @@ class Passes:
         )
         self._budget = Budget(self.settings.budget_s)
         self.timed: list[TimedStep] = []
-        self.traced = TracedSteps()
         self.peak_bytes: int | None = None
         self._timed_faults: int | None = None
         self._faults: int | None = None
@@ -200,7 +187,6 @@ class Passes:
         self._stretches: list[TimedStretch] = []
         self._timed_began_ns: int | None = None
         self._slowed_by: str | None = None
-        self._trace_bytes = 0
         self._compiles_under_hooks = False
         self._plan = self._in_order(first=first)
         self._live = Live(self.directory / JOURNAL_FILE)
@@ -222,7 +208,8 @@ class Passes:
     @property
     def traced_enough(self) -> bool:
         """Whether the trace holds as many steps as any traced pass has at least."""
-        return self.traced.kind == "steps" and len(self.traced.times_ns) >= TRACED_MIN_STEPS
+        traced = self.kept.traced
+        return traced.kind == "steps" and len(traced.times_ns) >= TRACED_MIN_STEPS
 
     def begin(self, *, held: bool = False) -> None:
         """The first step begins, ``held`` where the program's own profiler is on."""
@@ -271,8 +258,8 @@ class Passes:
     def take_exported(self, path: str) -> None:
         """The program has exported a trace of its own profiler to ``path``: it is kept as long as there is
         none of ours."""
-        if self.trace is None and not self.done:
-            shutil.copyfile(path, self.directory / _EXPORTED)
+        if self.kept.steps is None and not self.done:
+            self.kept.take_exported(path)
 
     def _pause(self, why: str) -> None:
         first = not self._pauses
@@ -315,8 +302,7 @@ class Passes:
         self._plan.close()
         self._stop_sampler()
         self.loading.restart()
-        for name in filter(None, (self.trace, self.line_trace)):
-            (self.directory / name).unlink(missing_ok=True)
+        self.kept.forget()
         self._begin_again(first=False)
 
     def finish(self) -> None:
@@ -326,20 +312,20 @@ class Passes:
                 if not self.device.is_found:
                     self._find_device()
                 self._plan.close()
-                if self.trace is not None and not (self.directory / self.trace).exists():
-                    self.notes.append("the program deleted the trace of its steps")
-                    self.trace = None
-                if self.trace is None and self._program is not None:
-                    self._keep_program(self._program)
+                self.kept.check()
+                program = self._program
+                if self.kept.steps is None and program is not None and program.traced.times_ns:
+                    self.kept.keep_program(program, cut=self._program_cut)
+                    self._take_from(program)
                 if not self.timed and len(self._held_ns) > 1:
                     # The program's own profiler was on in all steps: their times include what it takes.
                     self.timed = [
                         TimedStep(ns=ended - began) for began, ended in itertools.pairwise(self._held_ns)
                     ]
                     self._clock_name, self._slowed_by = "perf_counter", "the program's own profiler"
-                if self.trace is None:
-                    self._keep_exported()
-                if self.trace is not None and self.peak_bytes is None:
+                if self.kept.steps is None:
+                    self.kept.keep_exported()
+                if self.kept.steps is not None and self.peak_bytes is None:
                     self.peak_bytes = self._peak.bytes()
             finally:
                 self.stage = "done"
@@ -692,7 +678,7 @@ class Passes:
             return time.perf_counter() > until or self.steps > most
 
         while (
-            quiet(self.traced.times_ns, self.traced.queue_ns) < enough
+            quiet(self.kept.traced.times_ns, self.kept.traced.queue_ns) < enough
             and not over()
             and self._patience.is_disturbed()
         ):
@@ -767,16 +753,15 @@ class Passes:
                 reserve.release()
             kept = bool(tracer.traced.times_ns)
             if again:
+                earlier = self.kept.traced
                 kept = quiet(tracer.traced.times_ns, tracer.traced.queue_ns) > quiet(
-                    self.traced.times_ns, self.traced.queue_ns
+                    earlier.times_ns, earlier.queue_ns
                 )
             self.loading.end_traced(loaded if kept else None)
             if kept:
-                self._keep_trace(tracer, "early" if kind == "early" else "steps")
-                self._trace_bytes -= marks.count * _MARK_BYTES
-                if places := marks.places:
-                    shutil.copyfile(self.directory / self.trace_name, self.directory / _LINES)
-                    self.line_trace, self.lines = _LINES, places
+                self.kept.keep(tracer, "early" if kind == "early" else "steps")
+                self.kept.keep_lines(marks)
+                self._take_from(tracer)
         compiled = self.inductor.graphs > before
         if compiled and kind == "steps":
             self.notes.append(
@@ -854,68 +839,22 @@ class Passes:
             step_s = statistics.median(step.ns for step in self.timed) / 1e9
             planned = min(planned, max(TRACED_MIN_STEPS, round(TRACED_S / step_s)))
             planned = min(planned, max(1, self._budget.steps(TRACED_DILATION * step_s)))
-        steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self._trace_bytes, 1)))
+        steps = max(1, min(planned, TRACE_LIMIT_BYTES // max(self.kept.step_bytes, 1)))
         if steps < planned:
             self.notes.append(
                 f"traced {counted(steps, 'step')} instead of {planned}: one step takes "
-                f"{binary_bytes(self._trace_bytes)} of "
+                f"{binary_bytes(self.kept.step_bytes)} of "
                 f"trace, the limit is {binary_bytes(TRACE_LIMIT_BYTES)}"
             )
         return steps
 
-    def _keep_trace(self, tracer: Tracer, kind: Literal["steps", "early", "program"]) -> None:
-        """Write the trace in place of an earlier one."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path, steps = self.directory / self.trace_name, len(tracer.traced.times_ns)
-        self._trace_bytes = tracer.write(path) // steps
-        self._live.step_trace = path if steps == 1 else None
-        self.trace, self.traced = self.trace_name, replace(tracer.traced, kind=kind)
+    def _take_from(self, tracer: Tracer) -> None:
+        """What a kept trace tells besides its events."""
+        alone = len(tracer.traced.times_ns) == 1
+        self._live.step_trace = self.directory / self.trace_name if alone else None
         self.module_names |= tracer.module_names
         self.tf32 = self.device.tf32()
         self._program = None
-
-    def _keep_exported(self) -> None:
-        """The trace that the program's own profiler exported, where it has the shapes of operators in
-        steps."""
-        exported = self.directory / _EXPORTED
-        if not exported.exists():
-            return
-        try:
-            calls = tree(read(exported))
-            if not len(calls.steps) or not calls.trace.shapes_recorded:
-                self.notes.append(
-                    "the trace of the program's own profiler has no steps, or no shapes (record_shapes=True)"
-                )
-                return
-            with (
-                exported.open("rb") as source,
-                gzip.open(self.directory / self.trace_name, "wb", compresslevel=6) as target,
-            ):
-                shutil.copyfileobj(source, target)
-            self.trace = self.trace_name
-            self.traced = TracedSteps(
-                times_ns=(calls.steps[:, 1] - calls.steps[:, 0]).tolist(), has_operators=True
-            )
-            self.notes.append("operators are those of the trace that the program's own profiler exported")
-        except (RooflinesError, OSError) as error:
-            self.notes.append(
-                f"the trace of the program's own profiler could not be used: {first_line(error)}"
-            )
-        finally:
-            exported.unlink(missing_ok=True)
-
-    def _keep_program(self, tracer: Tracer) -> None:
-        """The trace from the program's start on, where it holds an operator."""
-        if not tracer.traced.times_ns:
-            return
-        self._keep_trace(tracer, "program")
-        if not self.traced.has_operators:
-            (self.directory / self.trace_name).unlink(missing_ok=True)
-            self.trace, self.traced = None, TracedSteps(kind="program")
-        elif self._program_cut:
-            self.notes.append(
-                "the trace was stopped before it became too large: later operators are not in it"
-            )
 
     # --- records ------------------------------------------------------------------------------------------
 
@@ -927,7 +866,7 @@ class Passes:
     def times(self) -> StepTimes:
         """The steps recorded so far."""
         longest = max(self._stretches, key=lambda stretch: stretch.ended_ns - stretch.began_ns, default=None)
-        timed, traced = self.timed, self.traced
+        timed, traced = self.timed, self.kept.traced
         return StepTimes(
             warmup_ns=tuple(self.warmup.times_ns),
             timed_ns=tuple(step.ns for step in timed),

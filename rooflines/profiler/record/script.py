@@ -496,7 +496,7 @@ class ProgramDriver:
             recording.notes.append(
                 "several threads make steps at the same time, so no step is timed and no rate is given"
             )
-        if hooks.elsewhere and recording.passes.traced.all_threads:
+        if hooks.elsewhere and recording.passes.kept.traced.all_threads:
             recording.notes.append(f"the program called {called}; operators of all threads are in the trace")
         elif hooks.elsewhere:
             recording.unrecorded.append(f"the program called {called}, and the trace has one thread")
@@ -527,7 +527,7 @@ class ProgramDriver:
         if self.hooks.makes_optimizers:
             recording.workload = replace(recording.workload, mode="training")
         recording.passes.finish()
-        if recording.passes.trace is None:
+        if recording.passes.kept.steps is None:
             if self.hooks.calls or self.hooks.makes_optimizers:
                 on = " while its own profiler was on" if recording.passes.is_held else ""
                 raise NoOperators(

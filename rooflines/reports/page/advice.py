@@ -23,7 +23,7 @@ from rooflines.reports.document import (
 from rooflines.reports.words import sentences
 from rooflines.reports.words.sentences import suggested
 from rooflines.roofline.analysis import Analysis, Finding
-from rooflines.roofline.predict.options import BY_NAME
+from rooflines.roofline.predict.options import OPTIONS
 from rooflines.roofline.predict.trials import Speedup, Trial, Trials, helped, outcome
 from rooflines.units import counted, interval, percent, significant
 
@@ -94,16 +94,16 @@ def _steps(suggestion: str) -> tuple[str, ...]:
 def predictions_section(predicted: Sequence[Trial], findings: Sequence[Finding]) -> Section:
     """The changes of the run's options that can be tried, each with its prediction and the reason: those that
     ``findings`` suggest first, in their order."""
-    advice = {trial.change.label: _suggesting(trial, findings) for trial in predicted}
+    numbered = [(_suggesting(trial, findings), trial) for trial in predicted]
     rows = [
         (
-            ", ".join(map(str, advice[trial.change.label])),
+            ", ".join(map(str, numbers)),
             trial.change.label,
             trial.change.kind,
             trial.predicted,
             trial.prediction.reason if trial.prediction else "no prediction",
         )
-        for trial in sorted(predicted, key=lambda trial: advice[trial.change.label] or [len(findings) + 1])
+        for numbers, trial in sorted(numbered, key=lambda one: one[0] or [len(findings) + 1])
     ]
     columns = (
         Column("advice", format="text", help="the recommendations that suggest it"),
@@ -124,14 +124,11 @@ def predictions_section(predicted: Sequence[Trial], findings: Sequence[Finding])
 
 def _suggesting(trial: Trial, findings: Sequence[Finding]) -> list[int]:
     """The numbers of the findings that suggest a change."""
-    option = BY_NAME.get(trial.change.kind.replace("-", "_"))
-    if option is None:
-        return []
+    in_code = {option.in_code for option in OPTIONS if option.kind == trial.change.kind and option.in_code}
     return [
         number
         for number, finding in enumerate(findings, 1)
-        if (finding.option, finding.value) in trial.change.options.items()
-        or finding.suggestion == option.in_code != ""
+        if (finding.option, finding.value) in trial.change.options.items() or finding.suggestion in in_code
     ]
 
 

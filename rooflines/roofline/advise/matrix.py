@@ -189,7 +189,7 @@ def emulated(case: Case) -> Advice | None:
     autocast = case.analysis.workload.precision.startswith("amp-")
     casts = case.ran(lambda one: autocast and best.precision == "fp32" and one.row.name == "aten::_to_copy")
     saved = {one.key: one.saved(_least_s(case, one.row, best)) for one in rows}
-    with_casts = f", and casts {seconds(total(casts))}" if total(casts) else ""
+    with_casts = f", and casts {seconds(total(casts))}" if casts else ""
     option = best.precision if best.precision == "fp32" else f"amp-{best.precision}"
     return Advice(
         f"Compute in {best.precision}: {case.analysis.environment.device_name or 'this device'} emulates "

@@ -20,7 +20,7 @@ from rooflines.roofline.advise.plan import in_order
 from rooflines.roofline.advise.verdict import shares
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.judge.usage.device_usage import HOST
-from rooflines.units import binary_bytes, percent, seconds, si
+from rooflines.units import binary_bytes, counted, percent, seconds, si
 
 # A share of the time below which throttling is not worth a sentence.
 THROTTLED = 0.02
@@ -81,12 +81,11 @@ def _uncorrected_errors(analysis: Analysis, usage: Usage) -> Finding | None:
     wrong = [one for one in usage.devices if one.counts.get("ecc_uncorrected", 0) > 0]
     if not wrong:
         return None
-    counted = ", ".join(f"{one.device} {one.counts['ecc_uncorrected']:.0f}" for one in wrong)
+    errors = ", ".join(f"{one.device} {one.counts['ecc_uncorrected']:.0f}" for one in wrong)
     return Finding(
         title=_ECC,
         evidence=(
-            f"uncorrected memory errors (ECC) {_meanwhile(usage)}: {counted}; results of this run may "
-            "be wrong"
+            f"uncorrected memory errors (ECC) {_meanwhile(usage)}: {errors}; results of this run may be wrong"
         ),
         suggestion=f"{_SHOW_ERRORS[device_kind(analysis) == 'hip']}; then a reset, or another GPU",
     )
@@ -146,7 +145,7 @@ def _throttling(cause: str, analysis: Analysis, usage: Usage) -> Finding | None:
     if lost is not None and lost < _LOST:
         return None
     clock = f"; this lowered its clock by {percent(lost)} on average" if lost else ""
-    others = f"; {len(held) - 1} more GPU{'s' if len(held) > 2 else ''} too" if len(held) > 1 else ""
+    others = f"; {counted(len(held) - 1, 'more GPU')} too" if len(held) > 1 else ""
     # Only what the arithmetic units bound goes as the clock; several reasons at once share what is lost.
     part = min(1.0, share / worst.throttled_fraction) if worst.throttled_fraction else 0.0
     # What went on after the last reading of a device is not known.
@@ -200,13 +199,8 @@ def _nearly_full(analysis: Analysis, usage: Usage) -> Finding | None:
     for one in usage.devices:
         used = one.gauges.get("memory_used_bytes")
         total = one.gauges.get("memory_total_bytes")
-        whole = (
-            total.highest
-            if total is not None
-            else float(analysis.environment.memory_bytes or 0)
-            if one.device == HOST
-            else 0.0
-        )
+        of_host = analysis.environment.memory_bytes if one.device == HOST else None
+        whole = total.highest if total is not None else of_host
         if used is not None and whole and used.highest >= NEARLY_FULL * whole:
             full.append((one.device, used.highest, whole))
     if not full:

@@ -114,12 +114,10 @@ _MOST_ASSUMPTIONS = 2
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
     steps = analysis.steps
-    unit = analysis.workload.unit
-    shared = analysis.other_programs is not None
     pace = ""
     if steps is not None:
         ranges = is_delayed(analysis) and steps.count > 1
-        pace = _range(steps, unit) if ranges else _speed(steps, unit, shared=shared)
+        pace = _range(steps, analysis) if ranges else _speed(steps, analysis)
     several = (
         "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
         "that of one device."
@@ -332,8 +330,9 @@ def efficiency_of(operators: Iterable[Row]) -> float | None:
     return sum(min(row.lower_bound_s or 0.0, row.time_s) for row in bounded) / time_s if time_s > 0 else None
 
 
-def _speed(steps: Steps, unit: str, *, shared: bool) -> str:
-    """The pace of the steps; a limit on a ``shared`` machine, where others slow down all steps."""
+def _speed(steps: Steps, analysis: Analysis) -> str:
+    """The pace of the steps; a limit on a shared machine, where others slow down all steps."""
+    shared = analysis.other_programs is not None
     if steps.ci95_s is None:
         error = "one step" if steps.count == 1 else f"{steps.count} steps timed together"
     else:
@@ -341,17 +340,16 @@ def _speed(steps: Steps, unit: str, *, shared: bool) -> str:
     pace = f"{'at most ' if shared else ''}{seconds(steps.median_s)} a step"
     if steps.samples_per_s is None or steps.count == 1:
         return sentence(f"{pace} ({error})")
-    return sentence(
-        f"{'at least ' if shared else ''}{significant(steps.samples_per_s)} {unit}/s ({pace}, {error})"
-    )
+    rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s"
+    return sentence(f"{'at least ' if shared else ''}{rate} ({pace}, {error})")
 
 
-def _range(steps: Steps, unit: str) -> str:
+def _range(steps: Steps, analysis: Analysis) -> str:
     """The pace of steps that were disturbed, of which no single figure is the step's."""
     rate = ""
     if steps.samples_per_s is not None:
         samples = steps.samples_per_s * steps.median_s
-        rate = f"{_rounded(samples / steps.p90_s)} to {_rounded(samples / steps.p10_s)} {unit}/s, "
+        rate = f"{_rounded(samples / steps.p90_s)} to {_rounded(samples / steps.p10_s)} {analysis.workload.unit}/s, "
     pace = (
         f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile of "
         f"{counted(steps.count, 'step')})"
