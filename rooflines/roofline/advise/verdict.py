@@ -349,7 +349,8 @@ def _range(steps: Steps, analysis: Analysis) -> str:
     rate = ""
     if steps.samples_per_s is not None:
         samples = steps.samples_per_s * steps.median_s
-        rate = f"{_rounded(samples / steps.p90_s)} to {_rounded(samples / steps.p10_s)} {analysis.workload.unit}/s, "
+        rates = rate_text((samples / steps.p90_s, samples / steps.p10_s))
+        rate = f"{rates} {analysis.workload.unit}/s, "
     pace = (
         f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile of "
         f"{counted(steps.count, 'step')})"
