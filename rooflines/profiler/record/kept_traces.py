@@ -105,9 +105,7 @@ class KeptTraces:
             self.notes.append("the program deleted the trace of its steps")
             self.steps = None
 
-    def forget(self) -> None:
+    def delete(self) -> None:
         """Delete the traces of steps."""
         for name in filter(None, (self.steps, self.of_lines)):
             (self.directory / name).unlink(missing_ok=True)
-        self.steps, self.traced, self.of_lines, self.lines = None, TracedSteps(), None, ()
-        self.step_bytes = 0

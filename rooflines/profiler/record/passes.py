@@ -163,12 +163,12 @@ class Passes:
         self._held_ns: list[int] = []  # when steps ended while the program's own profiler was on
         self.served = False
         self.others_work = False  # threads besides the one that makes the steps run PyTorch
-        self.kept = KeptTraces(directory=self.directory, name=self.trace_name, notes=self.notes)
         self._begin_again(first=True)
 
     def _begin_again(self, *, first: bool) -> None:
         """Forget what steps have told so far, to begin with the ``first`` one of the program or with one of
         another kind."""
+        self.kept = KeptTraces(directory=self.directory, name=self.trace_name, notes=self.notes)
         self.stage: Stage = "warm-up"
         self.steps = 0
         most = PROGRAM_WARMUP_STEPS if self.early else WARMUP_MAX_STEPS
@@ -302,7 +302,7 @@ class Passes:
         self._plan.close()
         self._stop_sampler()
         self.loading.restart()
-        self.kept.forget()
+        self.kept.delete()
         self._begin_again(first=False)
 
     def finish(self) -> None:
