@@ -201,7 +201,7 @@ def attempt(data: bytes) -> str:
     be raised."""
     from rooflines import serial
     from rooflines.errors import TraceError
-    from rooflines.profiler.read.reader import parse_trace
+    from rooflines.profiler.read.reader import read_pieces, whole_part
     from rooflines.profiler.read.records import ReadOptions
     from rooflines.profiler.tree.external_trace import run_of_trace
     from rooflines.profiler.tree.tree import tree
@@ -210,7 +210,8 @@ def attempt(data: bytes) -> str:
     from rooflines.roofline.own.own import own
 
     try:
-        trace = parse_trace(data, options=ReadOptions(zlib.crc32(data) % 8 < 4, MEMORY_LIMIT_BYTES))
+        options = ReadOptions(zlib.crc32(data) % 8 < 4, MEMORY_LIMIT_BYTES)
+        trace = whole_part(read_pieces([data], "trace", options))
     except TraceError as error:
         return "refused: " + "".join("#" if letter.isdigit() else letter for letter in error.message)[:60]
     calls = tree(trace)

@@ -12,25 +12,22 @@ from __future__ import annotations
 import difflib
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from rooflines.device_specs import derive, detect, names
 from rooflines.device_specs.derive import HINT
 from rooflines.device_specs.names import Mig, Printed
-from rooflines.device_specs.records import EMULATED, Ceiling, Ceilings, Source
+from rooflines.device_specs.records import Ceiling, Ceilings, Source
 from rooflines.device_specs.sheet import Sheet, SheetRate, read_sheet
 from rooflines.device_specs.user_sheets import user_sheets
 from rooflines.errors import UsageError
 from rooflines.units import si
 
 _DATA = Path(__file__).with_name("data")
-# The first compute capability with units for bf16.
-_FIRST_BF16 = 8.0
 _ALIKE = 0.6  # the share of a name's letters that one to be suggested has in common with it
 # What a driver reports of a memory, of the size it is sold by: ECC and reserved pages take up to 11 % (T4:
 # 14.6 of 16 GiB).
@@ -190,7 +187,8 @@ def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings
                 rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)
             )
         )
-    found += _without_units(sheet, found)
+    if sheet.vendor == "NVIDIA":
+        found += derive.without_bf16(found, sheet.compute_capability.partition(".")[0])
     memory = sheet.memory
     source = Source(kind=_source(memory.derived, user), detail=sheet.cited(memory))
     found += [
@@ -198,15 +196,6 @@ def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings
         *_links(sheet, user),
     ]
     return Ceilings(device=name or sheet.name, kind=sheet.kind, ceilings=tuple(found))
-
-
-def _without_units(sheet: Sheet, roofs: Iterable[Ceiling]) -> Iterator[Ceiling]:
-    """The rate of bf16 on NVIDIA GPUs before Ampere, which torch computes in fp32."""
-    capability = sheet.compute_capability
-    if sheet.vendor == "NVIDIA" and capability and float(capability) < _FIRST_BF16:
-        for one in roofs:
-            if one.name == "fp32 vector":
-                yield replace(one, name="bf16 in fp32", precision="bf16", variant=EMULATED)
 
 
 # --- names ------------------------------------------------------------------------------------------------

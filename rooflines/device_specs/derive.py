@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from rooflines.arguments import arg
 from rooflines.device_specs import names
-from rooflines.device_specs.records import Ceiling, Ceilings, Engine, Precision, Source, rate_unit
+from rooflines.device_specs.records import EMULATED, Ceiling, Ceilings, Engine, Precision, Source, rate_unit
 from rooflines.device_specs.sheet import SheetRate
 from rooflines.errors import UsageError
 from rooflines.units import si
@@ -152,6 +153,7 @@ def derive_gpu(
     found = [
         _rate(rate, units, multiprocessors, clock_hz, origin, "the driver's highest clock") for rate in rates
     ]
+    found += without_bf16(found, str(compute_capability[0]))
     if memory_clock_hz and bus_bits:
         detail = f"2 x {si(memory_clock_hz, 'Hz', 5)}, the memory's highest clock, x {bus_bits} bit / 8"
         chip = chip_rates(compute_capability)
@@ -159,6 +161,17 @@ def derive_gpu(
         source = Source(kind="derived", detail=detail)
         found.append(memory_roof(level, 2 * memory_clock_hz * bus_bits / 8, source))
     return Ceilings(device=name, kind="cuda", ceilings=tuple(found))
+
+
+def without_bf16(roofs: Sequence[Ceiling], major: str) -> list[Ceiling]:
+    """The rate of bf16 on NVIDIA GPUs of these ``roofs`` before Ampere (the ``major`` compute capability 8),
+    which torch computes in fp32."""
+    source = Source(kind="derived", detail="no units for bf16 before compute capability 8: as fp32")
+    return [
+        replace(one, name="bf16 in fp32", precision="bf16", variant=EMULATED, source=source)
+        for one in roofs
+        if one.name == "fp32 vector" and major in ("3", "5", "6", "7")
+    ]
 
 
 def derive_mig(

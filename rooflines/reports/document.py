@@ -379,11 +379,13 @@ def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) ->
 
 def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
     """The parts of a bar of ``whole_s`` by bound class, in the order of the palette."""
-    names = (*(name for name in BOUNDS if name in times), *(name for name in times if name not in BOUNDS))
-    # Waiting for the host or for data is idle time, too.
-    idle = "other idle" if {"host", "input"} & times.keys() else "idle"
+    names = (name for name in dict.fromkeys((*BOUNDS, *times)) if name in times)
     parts = timed_parts(
-        ((idle if name == "idle" else name, times[name], name, bound_style(name).meaning) for name in names),
+        # Waiting for the host or for data is idle time, too.
+        (
+            ("other idle" if name == "idle" else name, times[name], name, bound_style(name).meaning)
+            for name in names
+        ),
         whole_s,
     )
     return tuple(msgspec.structs.replace(part, letter=bound_style(part.pattern).letter) for part in parts)

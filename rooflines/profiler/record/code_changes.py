@@ -69,7 +69,7 @@ def code_changes() -> Iterator[None]:
             Path(changes.results).write_text(msgspec.json.encode(results).decode())
 
 
-@dataclass
+@dataclass(eq=False)
 class _Modules:
     """Changes the outermost modules with parameters when they are called for the first time."""
 

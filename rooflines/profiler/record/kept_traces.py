@@ -24,7 +24,7 @@ _LINES = "lines.kineto.gz"
 _MARK_BYTES = 230
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class KeptTraces:
     """The files of the kept traces and what is known of them; a later trace of steps replaces an earlier
     one."""
@@ -107,5 +107,5 @@ class KeptTraces:
 
     def delete(self) -> None:
         """Delete the traces of steps."""
-        for name in filter(None, (self.steps, self.of_lines)):
+        for name in (self.name, _LINES):
             (self.directory / name).unlink(missing_ok=True)

@@ -124,11 +124,11 @@ def predictions_section(predicted: Sequence[Trial], findings: Sequence[Finding])
 
 def _suggesting(trial: Trial, findings: Sequence[Finding]) -> list[int]:
     """The numbers of the findings that suggest a change."""
-    in_code = {option.in_code for option in OPTIONS if option.kind == trial.change.kind and option.in_code}
+    in_code = {option.kind: option.in_code for option in OPTIONS if option.in_code}.get(trial.change.kind)
     return [
         number
         for number, finding in enumerate(findings, 1)
-        if (finding.option, finding.value) in trial.change.options.items() or finding.suggestion in in_code
+        if (finding.option, finding.value) in trial.change.options.items() or finding.suggestion == in_code
     ]
 
 

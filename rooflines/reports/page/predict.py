@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from rooflines.device_specs.records import EMULATED
 from rooflines.reports.charts.curves import Curves, CurveSeries
 from rooflines.reports.charts.palette import SERIES_COLORS
 from rooflines.reports.charts.roofline import roofline_drawing as roofline_chart
@@ -614,7 +615,9 @@ def _method(forecast: Forecast) -> Section:
     sources = []
     for one in forecast.devices:
         roofs = (
-            f"{roof.name} {si(roof.value, roof.unit)}" for roof in one.device.ceilings if not roof.variant
+            f"{roof.name} {si(roof.value, roof.unit)}"
+            for roof in one.device.ceilings
+            if roof.variant in ("", EMULATED)
         )
         power = (
             f"; {one.device.power_w:g} W ({one.device.power_source})"

@@ -79,7 +79,12 @@ _METHOD = (
     ),
     ("headroom", "time less lower bound."),
 )
-_NAMES = {"data_loading": "data loading", "host_to_device": "host to device", "other": "other work"}
+_NAMES = {
+    "data_loading": "data loading",
+    "host_to_device": "host to device",
+    "other": "other work",
+    "idle": "other idle",
+}
 _MEANINGS = {
     "device": {
         "data_loading": "the device had nothing to do while the host was loading data",
@@ -250,13 +255,12 @@ def division_rows(analysis: Analysis) -> list[DivisionRow]:
     division = analysis.division
     if not division or division.step_s <= 0:
         return []
-    times: dict[str, float | None] = {part: getattr(division, f"{part}_s") for part in PARTS}
     rows = [
         DivisionRow(
             _NAMES.get(part, part), time_s, time_s / division.step_s, _MEANINGS[division.of].get(part, "")
         )
-        for part, time_s in times.items()
-        if time_s is not None
+        for part in PARTS
+        if (time_s := getattr(division, f"{part}_s")) is not None
     ]
     return rows if len(rows) > 1 else []
 

@@ -259,7 +259,7 @@ RUNS_NOTHING = {
         "host_bound_s": "the host had launched nothing",
         "synchronization_s": "the host was waiting for the device",
     },
-    "idle": {
+    "other idle": {
         "kernel_wait_s": "launched work had not begun",
         "outside_s": (
             "launched work had not begun for longer than a launch takes, and the trace does not show why"
@@ -376,8 +376,9 @@ def chain_sentence(analysis: Analysis) -> str:
         for number, one in enumerate(analysis.findings, 1)
         if one.about_s is not None and one.later_s is None
     ]
-    in_turn = taken[2:] and taken[-1] - taken[0] == len(taken) - 1
-    changes = f"{taken[0]} to {taken[-1]}" if in_turn else " and ".join(map(str, taken))
+    changes = " and ".join(map(str, taken))
+    if taken[2:] and taken[-1] - taken[0] == len(taken) - 1:
+        changes = f"{taken[0]} to {taken[-1]}"
     many = f"changes {changes}, one after another," if taken[1:] else f"change {changes}"
     after = ", ".join(map(seconds, chain_s[1:]))
     known = "at best" if analysis.replay is not None and analysis.replay.by_construction else "about"

@@ -210,7 +210,7 @@ def _newer_library(found: list[Ran]) -> str | None:
     )
 
 
-def _faster_attention(case: Case, found: list[Ran]) -> str | None:
+def _faster_attention(case: Case, found: list[Ran]) -> Setting | str | None:
     needs = ", which needs half precision and no dense mask" if case.on_cuda else ""
     names = [
         " ".join((one.row.name, *(short_kernel(kernel.name) for kernel in one.kernels[:1]))).lower()
@@ -224,7 +224,7 @@ def _faster_attention(case: Case, found: list[Ran]) -> str | None:
     ):
         return f"a fused backend (torch.nn.attention.sdpa_kernel){needs}"
     if not case.on_cuda:
-        return None if case.on_device else str(larger_batch(case.analysis))
+        return None if case.on_device else larger_batch(case.analysis)
     if case.kind == "hip":
         return None if all("aiter" in name for name in names) else "AITER's attention: it runs fused already"
     if is_hopper(case):

@@ -7,11 +7,10 @@ import math
 import re
 from typing import NamedTuple
 
-from rooflines.device_specs.records import Ceiling
+from rooflines.device_specs.records import Ceiling, rate_unit
 from rooflines.roofline.advise.case import Advice, Case, Ran, Setting, computes, setting, total, whole
 from rooflines.roofline.advise.verdict import plural
 from rooflines.roofline.analysis import Kernel, Key, OperatorRow, Row
-from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.count.kernel_names import matrix_precision, short_kernel
 from rooflines.roofline.judge.bounds import place_on_roofline
@@ -29,13 +28,13 @@ MULTIPLE = 8
 WORTH_UNKNOWN = 0.05
 # A roof that is less far above another one is none to change a precision for.
 WORTH_FASTER = 1.2
-_AUTOCAST = "in the code: torch.autocast(dtype=torch.{})"
 _IN_CODE = {
     "fp32": "in the code: no torch.autocast on this device, and parameters in fp32",
-    "bf16": _AUTOCAST.format("bfloat16"),
-    "fp16": f"{_AUTOCAST.format('float16')}, with torch.amp.GradScaler in training",
+    "bf16": "in the code: torch.bfloat16 instead of torch.float16",
+    "fp16": "in the code: torch.float16 instead of torch.bfloat16, with torch.amp.GradScaler in training",
 }
-_IN_TF32 = "torch.set_float32_matmul_precision('high')"
+# The precisions to compute in instead of one that is emulated.
+_INSTEAD = {"bf16": ("fp32", "fp16"), "fp16": ("fp32", "bf16")}
 _INT8_IN_FP32 = "the network in fp32, without quantization"
 
 
@@ -174,40 +173,39 @@ def emulated(case: Case) -> Advice | None:
     """Products in a precision that the device emulates, which it computes faster in another one, with the
     casts of autocast."""
     rows = case.ran(
-        lambda one: one.row.matrix_flops > 0 and case.ceilings.emulated(one.row.precision or "") is not None
+        lambda one: (
+            one.row.matrix_flops > 0
+            and computes(one.row)
+            and case.ceilings.emulated(one.row.precision or "") is not None
+        )
     )
     if not rows:
         return None
     operators = [one.row for one in rows]
-    longest = max(operators, key=lambda row: row.time_s)
-    slow, best = case.ceilings.emulated(longest.precision or ""), _best(case, ("fp32", "bf16", "fp16"))
+    precision = max(operators, key=lambda row: row.time_s).precision or ""
+    slow, best = case.ceilings.emulated(precision), _best(case, _INSTEAD.get(precision, ("fp32",)))
     rate = sum(row.matrix_flops for row in operators) / sum(row.time_s for row in operators)
     # A library may compute in fp32 what the device has few units for: then the rate is not the slow one.
     if slow is None or best is None or rate**2 > slow.value * best.value:
         return None
     # Only autocast is known to make them for the products.
-    autocast = case.analysis.workload.precision.startswith("amp-")
+    workload = case.analysis.workload
+    autocast = workload.precision.startswith("amp-")
     casts = case.ran(lambda one: autocast and best.precision == "fp32" and one.row.name == "aten::_to_copy")
     saved = {one.key: one.saved(_least_s(case, one.row, best)) for one in rows}
     with_casts = f", and casts {seconds(total(casts))}" if casts else ""
-    option = best.precision if best.precision == "fp32" else f"amp-{best.precision}"
+    amp = "amp-" if best.precision != "fp32" and (autocast or workload.mode == "training") else ""
+    in_code = None if workload.source == "model" else _IN_CODE[best.precision or "fp32"]
     return Advice(
         f"Compute in {best.precision}: {case.analysis.environment.device_name or 'this device'} emulates "
-        f"{longest.precision}",
+        f"{precision}",
         sum(saved.values()) + total(casts),
-        f"{' and '.join(sorted({plural(row.category) for row in operators}))} in {longest.precision} take "
-        f"{seconds(total(rows))} {case.per}{with_casts}; they reach {si(rate, 'FLOP/s')}, and in "
+        f"{' and '.join(sorted({plural(row.category) for row in operators}))} in {precision} take "
+        f"{seconds(total(rows))} {case.per}{with_casts}; they reach {si(rate, rate_unit(precision))}, and in "
         f"{best.precision} up to {si(best.value, best.unit)} ({best.source.kind})",
-        _INT8_IN_FP32
-        if longest.precision == "int8"
-        else Setting("precision", option, _own_code(case, _IN_CODE[best.precision or "fp32"])),
+        _INT8_IN_FP32 if precision == "int8" else Setting("precision", f"{amp}{best.precision}", in_code),
         saved | whole(casts),
     )
-
-
-def _own_code(case: Case, change: str) -> str | None:
-    """The ``change`` in the code of a program; None of a model, which an option changes."""
-    return None if case.analysis.workload.source == "model" else change
 
 
 def _best(case: Case, precisions: tuple[str, ...]) -> Ceiling | None:
@@ -224,31 +222,30 @@ def _least_s(case: Case, row: Row, best: Ceiling) -> float:
     """The lower bound of a row in the precision of ``best``: its arithmetic at that roof, its bytes at their
     new size."""
     bound_s = row.lower_bound_s or 0.0
+    size = ITEM_BYTES.get(best.precision or "", 4) / ITEM_BYTES.get(row.precision or "", 4)
     now = case.ceilings.compute(row.precision or "fp32", "matrix")
     memory = case.ceilings.outermost_memory()
-    size = ITEM_BYTES.get(best.precision or "", 4) / ITEM_BYTES.get(row.precision or "", 4)
     if not computes(row) or now is None:
-        return bound_s * min(1.0, size)
-    moved_s = row.bytes * size / memory.value if memory is not None and size <= 1 else 0.0
-    return max(bound_s * now.value / best.value, moved_s)
+        return bound_s * size
+    return max(bound_s * now.value / best.value, row.bytes * size / memory.value if memory else 0.0)
 
 
 def double(case: Case) -> Advice | None:
-    """Work in double precision, whose products a device computes at a part of its rate in fp32."""
+    """Work in double precision, whose arithmetic a device may do at a part of its rate in fp32."""
     best, now = case.ceilings.compute("fp32", "matrix"), case.ceilings.compute("fp64", "matrix")
-    rows = case.ran(lambda one: one.row.precision == "fp64" and one.row.lower_bound_s is not None)
+    # What is limited by something else than a roof takes as long in fp32.
+    rows = case.ran(lambda one: one.row.precision == "fp64" and one.row.bound in ("compute", "memory"))
     if best is None or now is None or not rows:
         return None
     saved = {one.key: one.saved(_least_s(case, one.row, best)) for one in rows}
-    kinds = longest_first((plural(one.category), one.left_s) for one in rows)
     return Advice(
         "Compute in fp32 instead of fp64",
         sum(saved.values()),
-        f"{' and '.join(list(kinds)[:2])} in fp64 take {case.cost(total(rows))}; the fp64 roof of this "
-        f"device is {si(now.value, now.unit)}, compared with {si(best.value, best.unit)} in fp32, and fp64 "
-        "moves twice the bytes",
-        "parameters and inputs in torch.float32, if the results allow it (arrays of NumPy are float64 unless "
-        "a dtype is given)",
+        f"operators in fp64 that a roof limits take {case.cost(total(rows))}; the fp64 roof of this device "
+        f"is {si(now.value, now.unit)}, compared with {si(best.value, best.unit)} in fp32, and fp64 moves "
+        "twice the bytes",
+        "parameters and inputs in torch.float32 (complex64), if the results allow it: arrays of NumPy are "
+        "float64 unless a dtype is given",
         saved,
         changes="kernels",
     )
@@ -429,24 +426,28 @@ def lower_precision(case: Case) -> Advice | None:
         f"{seconds(total(rows))} {case.per}; "
         f"this device's {best.name} roof is {si(best.value, best.unit)}, compared with "
         f"{si(now.value, now.unit)} "
-        f"({now.name}, {now.source.kind}){_with_tf32(case, bounded, now)}",
+        f"({now.name}, {now.source.kind}){_with_tf32(case, bounded)}",
         setting(case.analysis, "precision", f"amp-{best.precision}"),
         saved,
         changes="kernels",
     )
 
 
-def _with_tf32(case: Case, rows: list[Ran], now: Ceiling) -> str:
-    """What TF32 alone would save of products in fp32, which keeps all tensors in fp32; empty where the device
-    has no such units."""
-    tf32 = _best(case, ("tf32",))
-    if now.precision != "fp32" or tf32 is None or tf32.value < WORTH_FASTER * now.value:
+def _with_tf32(case: Case, rows: list[Ran]) -> str:
+    """What TF32 alone would save of products in fp32, which keeps all tensors in fp32; empty where it is on,
+    or the device has no such units."""
+    workload = case.analysis.workload
+    now, tf32 = case.ceilings.compute("fp32", "matrix"), _best(case, ("tf32",))
+    if case.kind != "cuda" or workload.precision == "tf32" or now is None or tf32 is None:
         return ""
-    saved_s = sum(one.saved(_least_s(case, one.row, tf32)) for one in rows if one.row.precision == "fp32")
-    how = "--precision tf32" if _own_code(case, _IN_TF32) is None else _IN_TF32
-    return (
-        f"; TF32 is off: {how} alone, with tensors in fp32, saves up to {seconds(saved_s)}" if saved_s else ""
-    )
+    if tf32.value < WORTH_FASTER * now.value:
+        return ""
+    model = workload.source == "model"
+    how = "--precision tf32" if model else "torch.set_float32_matmul_precision('high')"
+    # Convolutions have a switch of their own.
+    off = [one for one in rows if one.row.precision == "fp32" and (model or one.category != "convolution")]
+    saved_s = sum(one.saved(_least_s(case, one.row, tf32)) for one in off)
+    return f"; TF32 is off: {how} alone, with tensors in fp32, saves up to {seconds(saved_s)}" if off else ""
 
 
 def _is_full(one: Ran) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from rooflines.device_specs.records import EMULATED
 from rooflines.profiler.read.communication_kernels import communicates
 from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Rate, Row, Steps
 from rooflines.roofline.count.by_key import longest_first
@@ -114,10 +115,7 @@ _MOST_ASSUMPTIONS = 2
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
     steps = analysis.steps
-    pace = ""
-    if steps is not None:
-        ranges = is_delayed(analysis) and steps.count > 1
-        pace = _range(steps, analysis) if ranges else _speed(steps, analysis)
+    pace = _range if is_delayed(analysis) and steps is not None and steps.count > 1 else _speed
     several = (
         "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
         "that of one device."
@@ -125,7 +123,7 @@ def verdict(analysis: Analysis) -> str:
     sentences = [
         _not_recorded(analysis),
         several * (analysis.basis.devices > 1),
-        _generated(analysis) or pace,
+        _generated(analysis) or (pace(steps, analysis) if steps else ""),
         paging(analysis),
         _served(analysis),
     ]
@@ -242,8 +240,10 @@ def _generated(analysis: Analysis) -> str:
     next_s = found.latency.itl_median_s
     error = f", {plus_minus(steps.median_s, *steps.ci95_s, seconds)}" if steps.ci95_s is not None else ""
     then = f", then {seconds(next_s)} per token (median)" if next_s is not None else ""
-    text = f"First token after {seconds(first_s)}{then}: {significant(found.tokens_per_s)} tokens/s "
-    text += f"({seconds(steps.median_s)} a generation{error})."
+    shared = analysis.other_programs is not None
+    rate = f"{'at least ' * shared}{significant(found.tokens_per_s)} tokens/s"
+    text = f"First token after {seconds(first_s)}{then}: {rate} "
+    text += f"({'at most ' * shared}{seconds(steps.median_s)} a generation{error})."
     reads = decode.reads if (decode := found.of("decode")) is not None else None
     if reads is None or reads.efficiency is None or reads.assumption is not None:
         return text
@@ -337,11 +337,11 @@ def _speed(steps: Steps, analysis: Analysis) -> str:
         error = "one step" if steps.count == 1 else f"{steps.count} steps timed together"
     else:
         error = plus_minus(steps.median_s, *steps.ci95_s, seconds)
-    pace = f"{'at most ' if shared else ''}{seconds(steps.median_s)} a step"
+    pace = f"{'at most ' * shared}{seconds(steps.median_s)} a step"
     if steps.samples_per_s is None or steps.count == 1:
         return sentence(f"{pace} ({error})")
     rate = f"{significant(steps.samples_per_s)} {analysis.workload.unit}/s"
-    return sentence(f"{'at least ' if shared else ''}{rate} ({pace}, {error})")
+    return sentence(f"{'at least ' * shared}{rate} ({pace}, {'median ' * shared}{error})")
 
 
 def _range(steps: Steps, analysis: Analysis) -> str:
@@ -422,8 +422,8 @@ def _bound(analysis: Analysis) -> str:
 def _emulated(analysis: Analysis) -> str | None:
     """The precision that the device emulates and in which the inefficient operators mostly compute."""
     slow = [row for row in analysis.operators if row.bound == "inefficient"]
-    roofs = analysis.roofs
-    of = [row for row in slow if row.matrix_flops and roofs.emulated(row.precision or "") is not None]
+    precisions = {roof.precision for roof in analysis.ceilings if roof.variant == EMULATED}
+    of = [row for row in slow if row.matrix_flops and row.precision in precisions]
     mostly = 2 * sum(row.time_s for row in of) > sum(row.time_s for row in slow)
     return of[0].precision if of and mostly else None
 
@@ -569,7 +569,7 @@ def _largest(analysis: Analysis, total_s: float, whole: str, least: float, witho
     efficiency = category_efficiency(analysis, category, times[category])
     reach = ""
     if efficiency is not None and analysis.other_programs is not None:
-        reach = f", at least {significant(100 * efficiency, 2)} % efficiency"
+        reach = f", at {significant(100 * efficiency, 2)} % efficiency or more"
     elif efficiency is not None:
         reach = f", at {percent(efficiency)} efficiency"
     softmax_s = sum(

@@ -383,7 +383,7 @@ def lower_precision(change: Change, step: PredictedStep) -> Gain | None:
         or (row.phase == "optimizer" and precision == low)
     }
     products_s = sum(row.time_s for row in lowered.values() if row.matrix_flops and row.phase != "optimizer")
-    if roof is None or roof.precision != low or not products_s:
+    if roof is None or roof.precision != low or low == "fp32" or not products_s:
         return None
     share = products_s / sum(row.time_s for row in step.rows)
     # Parameters are cast forward and, in training, their gradients backward.

@@ -7,6 +7,7 @@ from rooflines.device_specs import catalog
 from rooflines.device_specs.records import Ceiling
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import matrix
+from rooflines.roofline.advise.findings import find
 from rooflines.roofline.advise.matrix import is_fallback
 from rooflines.roofline.advise.verdict import verdict
 from tests.roofline.advise.cases import CEILINGS, SHEET, analysis, case, kernel, row, unmodeled
@@ -167,7 +168,7 @@ def test_a_precision_that_the_processor_emulates_is_advised_against():
     slow = Ceiling(
         kind="compute", name="GEMM fp16", value=1e9, unit="FLOP/s", source=SHEET, precision="fp16", engine="matrix", variant="emulated"
     )
-    rows = product("", time_s=0.04, matrix_flops=10**8, flops=10**8), row("aten::_to_copy", 0.02)
+    rows = product("", time_s=0.04, matrix_flops=10**8, flops=10**8, nearest_roof="compute"), row("aten::_to_copy", 0.02)
     autocast = Workload(name="net", mode="inference", precision="amp-fp16", source="model")
     ceilings = (*CEILINGS[2:], slow)
     found = matrix.emulated(case(*rows, ceilings=ceilings, workload=autocast))
@@ -183,7 +184,22 @@ def test_a_precision_that_the_processor_emulates_is_advised_against():
     other = matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow), workload=autocast))
     assert other.title.startswith("Compute in bf16"), "whose roof is higher, and whose casts stay"
     assert other.suggestion.value == "amp-bf16"
-    assert other.saves_s == pytest.approx(0.04 - 0.001)
+    assert other.saves_s == pytest.approx(0.04 - 0.001 * 60 / 900)
+    pure = matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow), workload=replace(autocast, precision="fp16")))
+    assert pure.suggestion.value == "bf16", "its parameters are in half precision and stay so"
+    by_memory = replace(rows[0], nearest_roof=None)
+    assert matrix.emulated(case(by_memory, ceilings=ceilings)) is None, "wider numbers only move more bytes"
+
+
+def test_one_product_in_fp32_does_not_hide_that_a_precision_is_emulated():
+    slow = Ceiling(
+        kind="compute", name="GEMM bf16", value=1e9, unit="FLOP/s", source=SHEET, precision="bf16", engine="matrix", variant="emulated"
+    )
+    half = product("", time_s=0.06, precision="bf16", matrix_flops=10**8, flops=10**8, nearest_roof="compute")
+    full = product("", time_s=0.01, precision="fp32", matrix_flops=10**8, flops=10**8, nearest_roof="compute")
+    autocast = Workload(name="net", mode="inference", precision="amp-bf16", source="model")
+    made = analysis(half, full, ceilings=(*CEILINGS[2:], slow), workload=autocast)
+    assert find(made)[0].title.startswith("Compute in fp32")
 
 
 def test_bf16_on_a_gpu_before_ampere_and_fp16_on_consumer_pascal():
@@ -196,8 +212,10 @@ def test_bf16_on_a_gpu_before_ampere_and_fp16_on_consumer_pascal():
     found = matrix.emulated(case(replace(one, bound="compute"), ceilings=t4.ceilings))
     assert found.title.startswith("Compute in fp16")
     assert "GradScaler" in found.suggestion.in_code
+    assert found.suggestion.value == "amp-fp16"
+    assert t4.emulated("bf16").source.kind == "derived"
     assert found.saves_s == pytest.approx(0.04 - 0.01 * t4.compute("fp32", "matrix").value / t4.compute("fp16", "matrix").value)
-    half = product("", time_s=0.04, precision="fp16", matrix_flops=10**9, flops=10**9)
+    half = product("", time_s=0.04, precision="fp16", matrix_flops=10**9, flops=10**9, nearest_roof="compute")
     assert matrix.emulated(case(half, ceilings=gtx.ceilings)).title.startswith("Compute in fp32")
     in_fp32 = replace(half, matrix_flops=10**11)
     assert matrix.emulated(case(in_fp32, ceilings=gtx.ceilings)) is None, "2.5 TFLOP/s: cuBLAS computed in fp32"
@@ -205,23 +223,26 @@ def test_bf16_on_a_gpu_before_ampere_and_fp16_on_consumer_pascal():
 
 def test_int8_that_is_far_slower_than_fp32_has_no_instructions():
     slow = Ceiling(kind="compute", name="GEMM int8", value=1e12, unit="OP/s", source=SHEET, precision="int8", engine="matrix")
-    one = product("", precision="int8", matrix_flops=10**8, flops=10**8)
-    found = matrix.emulated(case(one, ceilings=(*CEILINGS[2:], slow)))
+    one = product("", precision="int8", matrix_flops=10**8, flops=10**8, nearest_roof="compute")
+    found = matrix.emulated(case(one, ceilings=(*CEILINGS, slow)))
     assert (found.title, found.suggestion) == (
         "Compute in fp32: NVIDIA H100 80GB HBM3 emulates int8", "the network in fp32, without quantization",
     )  # fmt: skip
+    assert "they reach 2.50 GOP/s, and in fp32 up to 60.0 TFLOP/s" in found.evidence
     assert matrix.emulated(case(one, ceilings=(*CEILINGS[2:], replace(slow, value=40e12)))) is None
 
 
 def test_work_in_double_precision():
-    """Compute-bound by the ratio of the roofs, the rest by half of the bytes."""
+    """Compute-bound by the ratio of the roofs, memory-bound by half of the bytes, and nothing of what neither limits."""
     fp64 = replace(CEILINGS[2], name="FMA fp64", precision="fp64", value=60e12 / 64)
     products = product("", time_s=0.06, bound_s=0.04, precision="fp64", matrix_flops=10**9, bytes=3 * 10**6)
     relu = row("aten::relu", 0.02, 0.01, precision="fp64", category="element-wise")
-    found = matrix.double(case(replace(products, bound="compute"), relu, ceilings=(*CEILINGS, fp64)))
+    small = replace(relu, bound="latency"), replace(relu, name="aten::neg", bound="inefficient")
+    found = matrix.double(case(replace(products, bound="compute"), relu, *small, ceilings=(*CEILINGS, fp64)))
     assert found.saves_s == pytest.approx(0.06 - 0.04 / 64 + 0.02 - 0.005)
-    assert "matrix products and element-wise operators in fp64 take 80.0 ms" in found.evidence
+    assert "operators in fp64 that a roof limits take 80.0 ms" in found.evidence
     assert "torch.float32" in found.suggestion
+    assert matrix.double(case(*small, ceilings=(*CEILINGS, fp64))) is None
     assert matrix.double(case(product("", precision="fp32"), ceilings=(*CEILINGS, fp64))) is None
     assert matrix.double(case(products)) is None, "the fp64 roof is not known"
 
@@ -237,6 +258,10 @@ def test_what_tf32_alone_gives_is_said_where_it_is_off():
     assert "--precision tf32 alone" in model.evidence
     on = matrix.lower_precision(case(replace(fp32, precision="tf32"), workload=script))
     assert "TF32 is off" not in on.evidence
+    asked = replace(script, source="model", precision="tf32")
+    assert "TF32" not in matrix.lower_precision(case(fp32, workload=asked)).evidence, "a kernel may compute in fp32 all the same"
+    convolution = replace(fp32, category="convolution")
+    assert "TF32" not in matrix.lower_precision(case(convolution, workload=script)).evidence, "which have another switch"
     without = (*(one for one in CEILINGS if one.precision != "tf32"),)
     assert "TF32" not in matrix.lower_precision(case(fp32, workload=script, ceilings=without)).evidence
 
