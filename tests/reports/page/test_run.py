@@ -35,7 +35,7 @@ def shown(analysis):
 
 def test_rows_stand_in_the_order_of_a_step_with_their_shares():
     rows = division_rows(replace(sample(), division=DEVICE))
-    assert [row.name for row in rows] == ["data loading", "host to device", "forward", "backward", "idle"]
+    assert [row.name for row in rows] == ["data loading", "host to device", "forward", "backward", "other idle"]
     assert sum(row.share for row in rows) == pytest.approx(1)
     assert all(row.meaning for row in rows)
 
@@ -119,14 +119,15 @@ def test_host_and_idle_are_the_same_words_in_the_bar_and_in_the_table():
         bound_breakdown={"compute": 0.06, "input": 0.005, "host": 0.03, "idle": 0.005}, idle_breakdown=idle,
     )  # fmt: skip
     rows = {row.name: row for row in division_rows(analysis)}
-    for name in ("host", "idle"):
-        assert rows[name].time_s == analysis.bound_breakdown[name]
-        assert rows[name].meaning == BOUNDS[name].meaning
+    for name, word in {"host": "host", "idle": "other idle"}.items():
+        assert rows[word].time_s == analysis.bound_breakdown[name]
+        assert rows[word].meaning == BOUNDS[name].meaning
+        assert f"{word} 30 %" in shown(analysis) or f"{word} 5 %" in shown(analysis)
     assert "other host" not in shown(analysis)
     sentence = next(text for text, _ in device_sentences(analysis) if "runs nothing" in text)
     assert sentence == (
         "The device runs nothing for 40.0 ms a step (55 %): input 5.00 ms (the host was loading data); host 30.0 ms (20.0 ms the host "
-        "had launched nothing, 10.0 ms the host was waiting for the device); idle 5.00 ms (4.00 ms launched work had not begun, "
+        "had launched nothing, 10.0 ms the host was waiting for the device); other idle 5.00 ms (4.00 ms launched work had not begun, "
         "1.00 ms the launch of the next work is not in the trace)."
     )
 
