@@ -185,8 +185,8 @@ def emulated(case: Case) -> Advice | None:
     precision = max(operators, key=lambda row: row.time_s).precision or ""
     slow, best = case.ceilings.emulated(precision), _best(case, _INSTEAD.get(precision, ("fp32",)))
     rate = sum(row.matrix_flops for row in operators) / sum(row.time_s for row in operators)
-    # A library may compute in fp32 what the device has few units for: then the rate is not the slow one.
-    if slow is None or best is None or rate**2 > slow.value * best.value:
+    # A library may compute in fp32 what the device has few units for: then the rate is above theirs.
+    if slow is None or best is None or (not slow.variant and rate > slow.value):
         return None
     # Only autocast is known to make them for the products.
     workload = case.analysis.workload

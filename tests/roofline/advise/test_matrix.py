@@ -179,8 +179,6 @@ def test_a_precision_that_the_processor_emulates_is_advised_against():
     assert "they reach 2.50 GFLOP/s, and in fp32 up to 60.0 TFLOP/s" in found.evidence
     assert matrix.emulated(case(*rows)) is None
     assert matrix.emulated(case(row("aten::_to_copy", 0.02), ceilings=ceilings)) is None, "no products in it"
-    fast = replace(rows[0], matrix_flops=10**12)
-    assert matrix.emulated(case(fast, ceilings=ceilings)) is None, "25 TFLOP/s are not emulated"
     other = matrix.emulated(case(*rows, ceilings=(*CEILINGS, slow), workload=autocast))
     assert other.title.startswith("Compute in bf16"), "whose roof is higher, and whose casts stay"
     assert other.suggestion.value == "amp-bf16"
