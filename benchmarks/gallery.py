@@ -33,7 +33,7 @@ TRACES = DATA / "traces"
 EXAMPLE, SHOWN = ROOT / "docs" / "examples" / "report.html", IMAGES / "shown.json"
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 WIDTH, HEIGHT = 1280, 1000
-COLORS = 64
+COLORS = 256
 HEAD = """# Gallery
 
 Pages of real runs on a two-core machine and of [public traces](../tests/data/traces/README.md), made by
@@ -129,7 +129,10 @@ def shoot(browser: Browser, page: Path, view: str) -> bytes:
         content = tab.screenshot()
     tab.close()
     buffer = io.BytesIO()
-    Image.open(io.BytesIO(content)).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
+    picture = Image.open(io.BytesIO(content)).convert("RGB")
+    # Other methods merge the colors of small points.
+    few = picture.quantize(COLORS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
