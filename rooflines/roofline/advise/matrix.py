@@ -434,20 +434,17 @@ def lower_precision(case: Case) -> Advice | None:
 
 
 def _with_tf32(case: Case, rows: list[Ran]) -> str:
-    """What TF32 alone would save of products in fp32, which keeps all tensors in fp32; empty where it is on,
-    or the device has no such units."""
+    """How to use TF32, which keeps all tensors in fp32, and its roof; empty where no product could use it."""
     workload = case.analysis.workload
     now, tf32 = case.ceilings.compute("fp32", "matrix"), _best(case, ("tf32",))
     if case.kind != "cuda" or workload.precision == "tf32" or now is None or tf32 is None:
         return ""
-    if tf32.value < WORTH_FASTER * now.value:
-        return ""
     model = workload.source == "model"
-    how = "--precision tf32" if model else "torch.set_float32_matmul_precision('high')"
     # Convolutions have a switch of their own.
-    off = [one for one in rows if one.row.precision == "fp32" and (model or one.category != "convolution")]
-    saved_s = sum(one.saved(_least_s(case, one.row, tf32)) for one in off)
-    return f"; TF32 is off: {how} alone, with tensors in fp32, saves up to {seconds(saved_s)}" if off else ""
+    off = any(one.row.precision == "fp32" and (model or one.category != "convolution") for one in rows)
+    how = "--precision tf32" if model else "torch.set_float32_matmul_precision('high')"
+    roof = f"; TF32 is off: {how} keeps tensors in fp32 and has a roof of {si(tf32.value, tf32.unit)}"
+    return roof if off and tf32.value >= WORTH_FASTER * now.value else ""
 
 
 def _is_full(one: Ran) -> bool:

@@ -245,15 +245,16 @@ def test_work_in_double_precision():
     assert matrix.double(case(products)) is None, "the fp64 roof is not known"
 
 
-def test_what_tf32_alone_gives_is_said_where_it_is_off():
+def test_tf32_is_named_where_it_is_off():
     fp32 = product("", time_s=0.06, bound_s=0.05, precision="fp32", matrix_flops=10**9, bytes=3 * 10**6)
     fp32 = replace(fp32, bound="compute")
     script = Workload(name="train.py", mode="training", precision="fp32", source="script")
     found = matrix.lower_precision(case(fp32, workload=script))
-    assert "TF32 is off: torch.set_float32_matmul_precision('high') alone" in found.evidence
-    assert "saves up to 53.3 ms" in found.evidence
+    assert (
+        "TF32 is off: torch.set_float32_matmul_precision('high') keeps tensors in fp32 and has a roof of 450 TFLOP/s" in found.evidence
+    )
     model = matrix.lower_precision(case(fp32, workload=replace(script, source="model")))
-    assert "--precision tf32 alone" in model.evidence
+    assert "--precision tf32 keeps" in model.evidence
     on = matrix.lower_precision(case(replace(fp32, precision="tf32"), workload=script))
     assert "TF32 is off" not in on.evidence
     asked = replace(script, source="model", precision="tf32")
