@@ -22,7 +22,7 @@ def mcp(
         ),
     ],
 ) -> None:
-    """Serve summary, analyze, compare, count and devices over stdio to an agent.
+    """Serve summary, analyze, compare, count, predict and devices over stdio to an agent.
 
     [bold]rooflines mcp ~/traces[/bold]
     """

@@ -253,7 +253,7 @@ class Document:
             if events is None:
                 events = self._decoded(opening, buffer.rstrip().removesuffix(b","), b"]")
             if events == [] and self._before <= 1:
-                raise self._no_trace("it is an empty array")
+                raise self._no_trace("it is an array without events")
             return self._up_to_the_cut(opening, buffer) if events is None else events
         text = opening + buffer
         try:

@@ -288,7 +288,7 @@ def _host(analysis: Analysis) -> Iterator[Said]:
             (f"/host_work/{number}/idle_s",),
         )
     if not analysis.synchronizations and not analysis.host_work:
-        yield Said("host", "No work of the host was recorded during which a device was idle.")
+        yield Said("host", "No waits and no long work of the host were recorded.")
 
 
 def _kernel(analysis: Analysis, name: str) -> Iterator[Said]:
