@@ -59,8 +59,8 @@ def make_server(folders: Sequence[Path]) -> MCPServer:
     def summary(source: str, question: str = "", budget: int = 2000, changes: tuple[str, ...] = ()) -> str:
         """Verdict, what to change first and how sure it is, of a trace, a recorded run, a folder of ranks or
         a sweep, in at most ``budget`` tokens. ``question`` is empty or one of: operators, memory,
-        communication, idle, host, lines, kernel NAME, module PATH. With ``changes``, what the step would take with
-        them: no-gaps, no-waits, graphs, compile, precision=bf16, at-bound=NAME, without=NAME,
+        communication, idle, host, lines, kernel NAME, module PATH. With ``changes``, what the step would take
+        with them: no-gaps, no-waits, graphs, compile, precision=bf16, at-bound=NAME, without=NAME,
         scale=NAME=FACTOR, where NAME is an operator, a pattern or a category, with @MODULE."""
         asked = ["--question", question] if question else []
         asked += [part for change in changes for part in ("--whatif", change)]
