@@ -371,6 +371,8 @@ class Document:
     def _no_trace(
         self, reason: str, hint: str = "Give a *.pt.trace.json or *.pt.trace.json.gz."
     ) -> TraceError:
+        if self._origin.endswith(".py"):
+            hint = f"To record a program: rooflines profile {self._origin}"
         return TraceError(f"{self._origin!r} is not a PyTorch trace: {reason}.", hint=hint)
 
 

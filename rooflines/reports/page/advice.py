@@ -115,7 +115,7 @@ def predictions_section(predicted: Sequence[Trial], findings: Sequence[Finding])
     note = (
         "Predicted throughput as a multiple of this run's; a recommendation that suggests an "
         "option counts only what its own operators "
-        "save by it, at most this. rooflines advise RUN --try measures it."
+        "save by it. rooflines advise RUN --try measures it."
     )
     caption = "Changes of the options and their predicted gain"
     shown = table("predictions", columns, rows, caption, note=note, show="always") if rows else None

@@ -376,7 +376,8 @@ def chain_sentence(analysis: Analysis) -> str:
         for number, one in enumerate(analysis.findings, 1)
         if one.about_s is not None and one.later_s is None
     ]
-    changes = " and ".join(map(str, taken))
+    *first, last = map(str, taken)
+    changes = f"{', '.join(first)} and {last}" if first else last
     if taken[2:] and taken[-1] - taken[0] == len(taken) - 1:
         changes = f"{taken[0]} to {taken[-1]}"
     many = f"changes {changes}, one after another," if taken[1:] else f"change {changes}"

@@ -121,13 +121,10 @@ def _quieter(analysis: Analysis) -> Finding:
     again = Setting("wait_quiet", True)
     ours = analysis.workload.source != "loop"
     threads = analysis.environment.threads or 1
-    others = analysis.other_programs
-    # One thread is left alone only where others leave a processor free.
-    fewer = ours and threads > 1 and others is not None and others.busy <= others.threads - 1
+    one = "; an operator on several threads waits for the last of them: --threads 1 may be faster"
     return Finding(
         title=REPEAT,
-        evidence=delayed(analysis)
-        + ("; they leave a processor free for a step on 1 thread" if fewer else ""),
+        evidence=f"{delayed(analysis)}{one if ours and threads > 1 else ''}",
         suggestion=str(again) if ours else "the same loop when the machine is idle",
         **(_option(again) if ours else {}),
     )

@@ -201,7 +201,8 @@ def threads_changed(change: Change, step: PredictedStep) -> Gain | None:
     """Amdahl's law, with the serial share of the step; a thread beyond the cores gains nothing."""
     found = _shared_by_threads(step)
     then_s = computing_s(step, int(change.options["threads"]))
-    if found is None or then_s is None:
+    # Beside other programs, threads wait for each other: how busy they are says nothing of fewer ones.
+    if found is None or then_s is None or step.analysis.other_programs is not None:
         return None
     busy, serial, threads = found
     return Gain(

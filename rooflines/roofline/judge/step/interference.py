@@ -106,8 +106,8 @@ def shared_machine(found: OtherPrograms) -> str:
         text += f" Left out because of delays: {left_out}."
     if not found.judged:
         text += (
-            " They delayed nearly every step: times are those of the steps with the least delay, and upper "
-            "limits; efficiencies are lower limits."
+            " The programs delayed nearly every step: times are those of the steps with the least delay, "
+            "and upper limits; efficiencies are lower limits."
         )
     return text
 
