@@ -379,12 +379,12 @@ def timed_parts(parts: Iterable[tuple[str, float, str, str]], whole_s: float) ->
 
 def bound_parts(times: Mapping[str, float], whole_s: float) -> tuple[Part, ...]:
     """The parts of a bar of ``whole_s`` by bound class, in the order of the palette."""
-    names = (name for name in dict.fromkeys((*BOUNDS, *times)) if name in times)
     parts = timed_parts(
         # Waiting for the host or for data is idle time, too.
         (
             ("other idle" if name == "idle" else name, times[name], name, bound_style(name).meaning)
-            for name in names
+            for name in dict.fromkeys((*BOUNDS, *times))
+            if name in times
         ),
         whole_s,
     )

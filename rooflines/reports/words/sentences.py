@@ -27,7 +27,7 @@ from rooflines.roofline.compare.records import Noise
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.bounds import way_of
-from rooflines.roofline.judge.step.interference import is_delayed, noise_s, shared_machine
+from rooflines.roofline.judge.step.interference import is_delayed, is_slowed, noise_s, shared_machine
 from rooflines.roofline.predict.options import LARGER_BATCH
 from rooflines.units import counted, interval, percent, seconds, significant
 
@@ -237,10 +237,9 @@ def steps_sentences(analysis: Analysis) -> list[str]:
             text + (f"; the same class for {percent(same)} of the samples." if same is not None else ".")
         )
     if steps.profiler_dilation is not None:
-        # A profiler does not make anything faster: a tenth is more than chance.
         doubt = (
             ": something slowed the timed steps, such as other programs or memory returned to the system"
-            if steps.profiler_dilation < 0.9
+            if is_slowed(analysis)
             else ""
         )
         pace = significant(steps.profiler_dilation)

@@ -33,9 +33,6 @@ _IN_CODE = {
     "bf16": "in the code: torch.bfloat16 instead of torch.float16",
     "fp16": "in the code: torch.float16 instead of torch.bfloat16, with torch.amp.GradScaler in training",
 }
-# The precisions to compute in instead of one that is emulated.
-_INSTEAD = {"bf16": ("fp32", "fp16"), "fp16": ("fp32", "bf16")}
-_INT8_IN_FP32 = "the network in fp32, without quantization"
 
 
 def fallback(case: Case) -> Advice | None:
@@ -183,7 +180,7 @@ def emulated(case: Case) -> Advice | None:
         return None
     operators = [one.row for one in rows]
     precision = max(operators, key=lambda row: row.time_s).precision or ""
-    slow, best = case.ceilings.emulated(precision), _best(case, _INSTEAD.get(precision, ("fp32",)))
+    slow, best = case.ceilings.emulated(precision), _best(case, ("fp32", "bf16", "fp16"))
     rate = sum(row.matrix_flops for row in operators) / sum(row.time_s for row in operators)
     # A library may compute in fp32 what the device has few units for: then the rate is above theirs.
     if slow is None or best is None or (not slow.variant and rate > slow.value):
@@ -203,7 +200,9 @@ def emulated(case: Case) -> Advice | None:
         f"{' and '.join(sorted({plural(row.category) for row in operators}))} in {precision} take "
         f"{seconds(total(rows))} {case.per}{with_casts}; they reach {si(rate, rate_unit(precision))}, and in "
         f"{best.precision} up to {si(best.value, best.unit)} ({best.source.kind})",
-        _INT8_IN_FP32 if precision == "int8" else Setting("precision", f"{amp}{best.precision}", in_code),
+        f"the network in {best.precision}, without quantization"
+        if precision == "int8"
+        else Setting("precision", f"{amp}{best.precision}", in_code),
         saved | whole(casts),
     )
 
@@ -437,14 +436,14 @@ def _with_tf32(case: Case, rows: list[Ran]) -> str:
     """How to use TF32, which keeps all tensors in fp32, and its roof; empty where no product could use it."""
     workload = case.analysis.workload
     now, tf32 = case.ceilings.compute("fp32", "matrix"), _best(case, ("tf32",))
-    if case.kind != "cuda" or workload.precision == "tf32" or now is None or tf32 is None:
+    if now is None or tf32 is None or tf32.value < WORTH_FASTER * now.value:
         return ""
     model = workload.source == "model"
     # Convolutions have a switch of their own.
     off = any(one.row.precision == "fp32" and (model or one.category != "convolution") for one in rows)
     how = "--precision tf32" if model else "torch.set_float32_matmul_precision('high')"
     roof = f"; TF32 is off: {how} keeps tensors in fp32 and has a roof of {si(tf32.value, tf32.unit)}"
-    return roof if off and tf32.value >= WORTH_FASTER * now.value else ""
+    return roof if off and case.kind == "cuda" and workload.precision != "tf32" else ""
 
 
 def _is_full(one: Ran) -> bool:

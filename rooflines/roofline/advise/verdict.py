@@ -110,19 +110,19 @@ _WORTH_SAYING = 0.01
 # As much of the host's time before a device's first work is more than a launch.
 _LONG_BEFORE = 0.1
 _MOST_ASSUMPTIONS = 2
+_SEVERAL = (
+    "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
+    "that of one device."
+)
 
 
 def verdict(analysis: Analysis) -> str:
     """A few sentences, each only as sure as what was measured."""
     steps = analysis.steps
     pace = _range if is_delayed(analysis) and steps is not None and steps.count > 1 else _speed
-    several = (
-        "Times are the union over all devices of this trace, FLOPs and bytes their sum: no figure is "
-        "that of one device."
-    )
     sentences = [
         _not_recorded(analysis),
-        several * (analysis.basis.devices > 1),
+        _SEVERAL * (analysis.basis.devices > 1),
         _generated(analysis) or (pace(steps, analysis) if steps else ""),
         paging(analysis),
         _served(analysis),
@@ -158,9 +158,9 @@ def verdict(analysis: Analysis) -> str:
     ):
         whole = f"{seconds(analysis.step_s)} a step" if analysis.basis.per == "step" else "the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
-        known = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
-        saved = f"{known[1]} {seconds(_first_s(best))} of {whole}"
-        sentences.append(f"Largest {known[0]}: {title}, which saves {saved}.")
+        gain, about = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
+        saved = f"{about} {seconds(_first_s(best))} of {whole}"
+        sentences.append(f"Largest {gain}: {title}, which saves {saved}.")
     sentences.append(unsteady(analysis))
     return " ".join(text for text in sentences if text)
 
@@ -242,8 +242,10 @@ def _generated(analysis: Analysis) -> str:
     then = f", then {seconds(next_s)} per token (median)" if next_s is not None else ""
     shared = analysis.other_programs is not None
     rate = f"{'at least ' * shared}{significant(found.tokens_per_s)} tokens/s"
-    text = f"First token after {seconds(first_s)}{then}: {rate} "
-    text += f"({'at most ' * shared}{seconds(steps.median_s)} a generation{error})."
+    text = (
+        f"First token after {seconds(first_s)}{then}: {rate} "
+        f"({'at most ' * shared}{seconds(steps.median_s)} a generation{error})."
+    )
     reads = decode.reads if (decode := found.of("decode")) is not None else None
     if reads is None or reads.efficiency is None or reads.assumption is not None:
         return text
@@ -351,11 +353,10 @@ def _range(steps: Steps, analysis: Analysis) -> str:
         samples = steps.samples_per_s * steps.median_s
         rates = rate_text((samples / steps.p90_s, samples / steps.p10_s))
         rate = f"{rates} {analysis.workload.unit}/s, "
-    pace = (
-        f"{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile of "
-        f"{counted(steps.count, 'step')})"
+    return (
+        f"{rate}{seconds(steps.p10_s)} to {seconds(steps.p90_s)} a step (10th to 90th percentile of "
+        f"{counted(steps.count, 'step')}), median {seconds(steps.median_s)}."
     )
-    return f"{rate}{pace}, median {seconds(steps.median_s)}."
 
 
 def _bound(analysis: Analysis) -> str:

@@ -38,6 +38,7 @@ from rooflines.roofline.compare.records import (
     Subject,
 )
 from rooflines.roofline.compare.row_matching import Pair, match_modules, match_operators
+from rooflines.roofline.judge.step.interference import is_slowed
 from rooflines.roofline.predict.options import FACTS, OPTIONS
 from rooflines.roofline.uncertainty import interval95, resampled_medians
 from rooflines.units import percent, seconds, si, significant
@@ -91,7 +92,7 @@ def compare(
     disturbed = [
         name
         for name, side in sides.items()
-        if len(side.traced_steps) >= FEWEST_TRACED and is_disturbed(_traced_s(side))
+        if (len(side.traced_steps) >= FEWEST_TRACED and is_disturbed(_traced_s(side))) or is_slowed(side)
     ]
     calibration = (
         None
@@ -471,8 +472,8 @@ def _noise_notes(
         )
     elif disturbed:
         yield (
-            f"the traced steps of {' and '.join(disturbed)} scatter too much to judge operators: "
-            "repeat the run on an idle machine"
+            f"the steps of {' and '.join(disturbed)} differ too much to judge operators: repeat the run "
+            "on an idle machine"
         )
     elif drift is None:
         yield (

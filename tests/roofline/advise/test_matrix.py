@@ -224,9 +224,9 @@ def test_int8_that_is_far_slower_than_fp32_has_no_instructions():
     one = product("", precision="int8", matrix_flops=10**8, flops=10**8, nearest_roof="compute")
     found = matrix.emulated(case(one, ceilings=(*CEILINGS, slow)))
     assert (found.title, found.suggestion) == (
-        "Compute in fp32: NVIDIA H100 80GB HBM3 emulates int8", "the network in fp32, without quantization",
+        "Compute in bf16: NVIDIA H100 80GB HBM3 emulates int8", "the network in bf16, without quantization",
     )  # fmt: skip
-    assert "they reach 2.50 GOP/s, and in fp32 up to 60.0 TFLOP/s" in found.evidence
+    assert "they reach 2.50 GOP/s, and in bf16 up to 900 TFLOP/s" in found.evidence
     assert matrix.emulated(case(one, ceilings=(*CEILINGS[2:], replace(slow, value=40e12)))) is None
 
 

@@ -142,6 +142,12 @@ def is_delayed(analysis: Analysis) -> bool:
     return analysis.other_programs is not None and not analysis.other_programs.judged
 
 
+def is_slowed(analysis: Analysis) -> bool:
+    """Whether something slowed the timed steps and not the traced ones: a profiler makes nothing faster, and
+    a tenth is more than chance."""
+    return analysis.steps is not None and (analysis.steps.profiler_dilation or 1.0) < 0.9
+
+
 def busy_cores(analysis: Analysis) -> float | None:
     """The processors that the process kept busy during the timed steps, on average; None where they were not
     sampled."""
