@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rooflines.profiler.records import Environment
 from rooflines.profiler.tree.external_trace import run_of_trace
-from rooflines.roofline.analysis import TracedStep
+from rooflines.roofline.analysis import Steps, TracedStep
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.compare.noise import FEWEST_ROWS, PairTimes, calibrate, is_known, judge
@@ -105,7 +105,22 @@ def test_of_a_disturbed_run_nothing_is_said():
     steps = [replace(one, duration_s=one.duration_s * (1 + number % 2)) for number, one in enumerate(after.traced_steps)]
     compared = compare(before, replace(after, traced_steps=tuple(steps)))
     assert {row.noise for row in compared.rows} == {None}
-    assert any("the traced steps of B scatter too much" in note for note in compared.notes)
+    assert any("the steps of B differ too much" in note for note in compared.notes)
+
+
+def test_timed_steps_that_something_slowed_decide_nothing():
+    """The traced steps ran in two thirds of their time: what drifted, and between which passes, is not known."""
+    before, after = run(1), run(2, drift=0.3)
+    known = Steps(count=6, median_s=0.0109, p10_s=0.0105, p90_s=0.0112, durations_s=(0.0105, 0.0108, 0.0109, 0.0109, 0.011, 0.0112))
+    slowed = replace(before, steps=replace(known, profiler_dilation=0.66))
+    longer = replace(known, median_s=0.0136, durations_s=(0.0110, 0.0130, 0.0136, 0.0136, 0.0140, 0.0150), profiler_dilation=1.38)
+    compared = compare(slowed, replace(after, steps=longer))
+    assert compared.drift is None
+    assert compared.pace.exceeds_noise is None
+    assert "Not decided" in compared.verdict
+    assert any("the steps of A differ too much" in note for note in compared.notes)
+    four = replace(longer, median_s=0.05, durations_s=(0.049, 0.049, 0.05, 0.05, 0.051, 0.052))
+    assert compare(slowed, replace(after, steps=four)).pace.exceeds_noise, "which no drift explains"
 
 
 def test_the_step_is_judged_without_the_drift():
