@@ -196,7 +196,7 @@ def _best(trials: Trials) -> str:
     """The best combination, or the best single change where it was not beaten."""
     best = max(filter(helped, trials.every), key=lambda trial: trial.gain, default=None)
     if best is None:
-        return "No change helped: no interval of a measured gain lies above 1."
+        return "No change is known to help: no interval of a measured gain lies above 1."
     return (
         f"Best: {best.change.label}, {significant(best.gain)} × ({_interval(best.speedup)}) the "
         "throughput of the run."
