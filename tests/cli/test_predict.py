@@ -54,14 +54,14 @@ def test_a_table_of_80_columns_and_the_same_as_json_and_csv(predict):
 
 @pytest.mark.ci
 def test_a_page_has_a_roofline_for_each_device_and_no_prediction_without_a_run(predict, tmp_path):
-    asked = (*DEVICES, "--device", "RTX 4090", "--batch-size", "1,64", "--precision", "bf16", "--format", "html,markdown", "-o", "page")
+    asked = (*DEVICES, "--device", "RTX 4090", "--batch-size", "1,64", "--precision", "tf32", "--format", "html,markdown", "-o", "page")
     assert predict(*asked).code == 0
     page = (tmp_path / "page" / "report.html").read_text()
     assert page.count("<figure") == 3  # two rooflines and a curve: no bound on the T4
     titles = [page.index(f">{title}<") for title in ("Devices", "Rooflines", "Phases", "Memory", "Operators", "Method")]
     assert titles == sorted(titles)
     text = (tmp_path / "page" / "report.md").read_text()
-    assert "Tesla T4 has no rate for products in bf16" in text
+    assert "Tesla T4 has no rate for products in tf32" in text
     assert "90 % interval" not in text
 
 

@@ -134,15 +134,20 @@ def test_a_larger_batch_never_lowers_the_bound_and_every_combination_is_a_step(t
 
 
 def test_a_precision_without_a_rate_is_said_and_has_no_bound(mlp):
-    found = predict(mlp, devices=[T4, H200], precision="bf16")
+    found = predict(mlp, devices=[T4, H200], precision="tf32")
     old, new = (one.steps[0] for one in found.devices)
-    assert old.missing == "Tesla T4 has no rate for products in bf16"
+    assert old.missing == "Tesla T4 has no rate for products in tf32"
     assert old.lower_bound_s is None
     assert old.units_per_s is None
     assert old.fits is True
     assert new.missing is None
     products = [row for row in found.operators if row.matrix_flops]
     assert all(row.bounds[0].lower_bound_s is None for row in products)
+
+
+def test_bf16_on_a_gpu_without_units_for_it_is_computed_in_fp32(mlp):
+    half, exact = (predict(mlp, devices=[T4], batch_size=3000, precision=name).devices[0].steps[0] for name in ("bf16", "fp32"))
+    assert half.phases[0].by_roof_s["compute"] == pytest.approx(exact.phases[0].by_roof_s["compute"])
 
 
 def test_tf32_products_are_bounded_by_their_own_rate(mlp):
@@ -330,7 +335,7 @@ def test_public_traces_predict_gpus_only(mlp, device):
 @pytest.mark.ci
 def test_parallel_layouts_of_a_generation(tmp_path):
     pytest.importorskip("transformers")
-    sizes = {"mode": "generate", "batch_size": 4, "prompt_length": 20, "new_tokens": 5, "precision": "bf16"}
+    sizes = {"mode": "generate", "batch_size": 4, "prompt_length": 20, "new_tokens": 5, "precision": "tf32"}
     found = predict(config(tmp_path, LLAMA), devices=[H200, T4], layouts=["tp=2,pp=1", "4", "tp=2"], **sizes)
     new, old = found.devices
     assert [str(bound.layout) for bound in new.layouts][:2] == ["tensor 2", "tensor 4"]
