@@ -279,7 +279,7 @@ def bars(path: Path) -> list[tuple[str, dict[str, float]]]:
     legend = "\n".join(paragraph(terminal, "Time per step ", "Time in the trace "))
     parts = "\n".join(paragraph(terminal, "Time per step by part", "Time in the trace by part"))
     found = [
-        ("terminal, bounds", re.findall(rf"([a-z]+) {SHARE}", legend)),
+        ("terminal, bounds", re.findall(rf"((?:other )?[a-z]+) {SHARE}", legend)),
         ("terminal, parts", [(name, number) for number, name in re.findall(r"^\s*(<?[\d.]+)  ([a-z ]+?)  ", parts, re.MULTILINE)]),
     ]
     for label, drawn in re.findall(r'class="stack" role="img" aria-label="([^:"]*): ([^"]*)"', page):
