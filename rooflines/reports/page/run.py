@@ -197,7 +197,7 @@ def _utilization(analysis: Analysis) -> Iterator[str]:
         reached = sum(least_s.values()) / whole_s
         share = percent(reached)
         if unknown_share(analysis) or analysis.other_programs is not None:
-            share = f"{significant(100 * reached, 2)} % or more"
+            share = f"{significant(100 * reached, 2)}+ %"
         yield f"{'tensor cores' if tensor else 'arithmetic'} at {share} of the {most} peak"
 
 
