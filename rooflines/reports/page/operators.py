@@ -340,18 +340,23 @@ def kernels_table(row: OperatorRow, analysis: Analysis, title: str = "", show: S
 
 
 def against_bars(analysis: Analysis) -> Bar | None:
-    """The operators with the most time, each with its lower bound and its headroom; None without bounds."""
+    """The operators with the most time, each with its lower bound and its headroom; None without bounds, and
+    of a single operator, whose figures its row has."""
     rows = sorted(table_rows(analysis), key=lambda row: -row.row.time_s)
     bounded = [row for row in rows if row.row.lower_bound_s is not None and row.row.time_s > 0]
     # Views need no time on any device: their bound of zero says nothing of this one.
-    if not any(row.row.lower_bound_s for row in bounded):
+    if len(bounded) < 2 or not any(row.row.lower_bound_s for row in bounded):
         return None
-    shown, longest_s = bounded[:_MOST_BARS], bounded[0].row.time_s
-    caption = "Lower bound and headroom of the operators with the most time"
-    bars = tuple(
-        BarRow(label=_bar_label(row), text=_bar_text(row), parts=_bar_parts(row, longest_s)) for row in shown
+    longest_s = bounded[0].row.time_s
+    return Bar(
+        name="against-rows",
+        title="Time against bound",
+        caption="Lower bound and headroom of the operators with the most time",
+        rows=tuple(
+            BarRow(label=_bar_label(row), text=_bar_text(row), parts=_bar_parts(row, longest_s))
+            for row in bounded[:_MOST_BARS]
+        ),
     )
-    return Bar(name="against-rows", title="Time against bound", caption=caption, rows=bars)
 
 
 def _bar_label(row: TableRow) -> str:
