@@ -199,8 +199,17 @@ class TooSlow(Exception):
 def attempt(data: bytes) -> str:
     """What became of one input: ``accepted`` with what was said of it, or ``refused`` and why, without the numbers. Raises what may not
     be raised."""
-    from rooflines import serial
     from rooflines.errors import TraceError
+
+    try:
+        return analyzed(data)
+    except TraceError as error:
+        return "refused: " + "".join("#" if letter.isdigit() else letter for letter in error.message)[:60]
+
+
+def analyzed(data: bytes) -> str:
+    """What was said of an input that is a trace. Raises TraceError for others."""
+    from rooflines import serial
     from rooflines.profiler.read.reader import read_pieces, whole_part
     from rooflines.profiler.read.records import ReadOptions
     from rooflines.profiler.tree.external_trace import run_of_trace
@@ -209,11 +218,8 @@ def attempt(data: bytes) -> str:
     from rooflines.roofline.count.count import count as count_calls
     from rooflines.roofline.own.own import own
 
-    try:
-        options = ReadOptions(zlib.crc32(data) % 8 < 4, MEMORY_LIMIT_BYTES)
-        trace = whole_part(read_pieces([data], "trace", options))
-    except TraceError as error:
-        return "refused: " + "".join("#" if letter.isdigit() else letter for letter in error.message)[:60]
+    options = ReadOptions(zlib.crc32(data) % 8 < 4, MEMORY_LIMIT_BYTES)
+    trace = whole_part(read_pieces([data], "trace", options))
     calls = tree(trace)
     attribution = own(count_calls(calls))
     assert 0 <= attribution.busy_ns <= attribution.span_ns, "busy for longer than the span"
