@@ -173,13 +173,12 @@ def contradicts(run: dict[str, Any], quiet: list[dict[str, Any]]) -> list[str]:
 def known_parts(analysis: dict[str, Any], disturbed: bool) -> dict[str, bool]:
     """Whether what does not depend on other programs is there, and a recommendation with its certainty: that the machine is shared."""
     classes = analysis["bound_breakdown"]
-    others = analysis.get("other_programs")
     return {
         "FLOPs": analysis["totals"].get("flops", 0) > 0,
         "bounds": any(row.get("lower_bound_s") for row in analysis["operators"]),
         "classes": classes.get("unknown", 0.0) < 0.5 * sum(classes.values()),
         "recommendation": bool(analysis.get("findings")),
-        "certainty": not disturbed or others is None or "Shared machine" in analysis["verdict"],
+        "certainty": not disturbed or "Shared machine" in analysis["verdict"],
     }
 
 

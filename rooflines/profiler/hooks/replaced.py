@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-# A function of other people, whatever it takes and returns.
+# A function of another library, with any arguments and any result.
 Function: TypeAlias = Callable[..., Any]
 
 

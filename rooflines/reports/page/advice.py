@@ -86,7 +86,7 @@ def recommended(
 
 
 def _steps(suggestion: str) -> tuple[str, ...]:
-    """What to do, one after another; a command is one step, whatever its arguments contain."""
+    """The steps of a suggestion, in order; a command is one step, even with semicolons in its arguments."""
     parts = [suggestion] if suggestion.startswith("rooflines ") else _STEPS.split(suggestion)
     return tuple(re.sub(r"^or (else )?", "instead: ", part) for part in parts if part)
 

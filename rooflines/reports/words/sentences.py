@@ -371,15 +371,12 @@ def chain_sentence(analysis: Analysis) -> str:
         return ""
     whole = "A step takes" if analysis.basis.per == "step" else "The trace takes"
     taken = [
-        number
+        str(number)
         for number, one in enumerate(analysis.findings, 1)
         if one.about_s is not None and one.later_s is None
     ]
-    *first, last = map(str, taken)
-    changes = f"{', '.join(first)} and {last}" if first else last
-    if taken[2:] and taken[-1] - taken[0] == len(taken) - 1:
-        changes = f"{taken[0]} to {taken[-1]}"
-    many = f"changes {changes}, one after another," if taken[1:] else f"change {changes}"
+    *first, last = taken
+    many = f"changes {', '.join(first)} and {last}, one after another," if first else f"change {last}"
     after = ", ".join(map(seconds, chain_s[1:]))
     known = "at best" if analysis.replay is not None and analysis.replay.by_construction else "about"
     return f"{whole} {seconds(chain_s[0])}; with {many} {known} {after}. {_limit(analysis)}".rstrip()

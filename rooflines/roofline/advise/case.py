@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
+from rooflines.profiler.options import OptionValue
 from rooflines.roofline.analysis import (
     Analysis,
     Example,
@@ -26,7 +27,8 @@ from rooflines.roofline.analysis import (
     Timeline,
 )
 from rooflines.roofline.judge.shapes import tensors
-from rooflines.roofline.predict.options import BY_NAME
+from rooflines.roofline.predict.change import Change, Gain, PredictedStep
+from rooflines.roofline.predict.options import BY_NAME, gain_of
 from rooflines.roofline.predict.rows import exchanges_data, transfers
 from rooflines.units import percent, seconds
 
@@ -248,6 +250,11 @@ class Case:
     def share(self, time_s: float) -> str:
         """``59 % of the step``."""
         return f"{percent(time_s / self.step_s) if self.step_s else '?'} of {self.of}"
+
+    def gain(self, option: str, value: OptionValue) -> Gain | None:
+        """What an option is predicted to give; None where nothing tells."""
+        change = Change(kind=option, label="", options={option: value})
+        return gain_of(change, PredictedStep(self.analysis))
 
     def every(self) -> Iterable[Ran]:
         """All rows and operators without a count."""

@@ -29,8 +29,6 @@ from rooflines.roofline.advise.case import Advice, Case, Rule, Setting
 from rooflines.roofline.advise.plan import Planned, in_order, planned
 from rooflines.roofline.analysis import Analysis, Finding, Key
 from rooflines.roofline.judge.step.interference import delayed, is_delayed
-from rooflines.roofline.predict.change import Change, PredictedStep
-from rooflines.roofline.predict.options import gain_of
 from rooflines.roofline.replay.replays import Replays
 
 # What is below this share of a step is not worth a sentence.
@@ -118,15 +116,15 @@ def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
 
 def _quieter(analysis: Analysis) -> Finding:
     """The retry of a run that other programs disturbed too much to judge it."""
-    again = Setting("wait_quiet", True)
     ours = analysis.workload.source != "loop"
+    again: Setting | str = Setting("wait_quiet", True) if ours else "the same loop when the machine is idle"
     threads = analysis.environment.threads or 1
     one = "; an operator on several threads waits for the last of them: --threads 1 may be faster"
     return Finding(
         title=REPEAT,
         evidence=f"{delayed(analysis)}{one if ours and threads > 1 else ''}",
-        suggestion=str(again) if ours else "the same loop when the machine is idle",
-        **(_option(again) if ours else {}),
+        suggestion=str(again),
+        **_option(again),
     )
 
 
@@ -173,8 +171,7 @@ def _predicted_s(advice: Advice, case: Case, promised: Mapping[Key, float]) -> f
     option = advice.suggestion
     if not isinstance(option, Setting):
         return math.inf
-    change = Change(kind=option.option, label="", options={option.option: option.value})
-    gain = gain_of(change, PredictedStep(case.analysis))
+    gain = case.gain(option.option, option.value)
     if gain is None:
         return math.inf
     if gain.of:

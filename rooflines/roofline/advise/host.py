@@ -482,7 +482,10 @@ def between_operators(case: Case) -> Advice | None:
         f"for {case.share(idle_s)} ({seconds(idle_s)}) no operator runs{besides}: Python and the "
         "framework are at work"
     )
-    suggestion = larger_batch(analysis) if analysis.compiled else setting(analysis, "compile", "on")
+    # Where few calls can be fused, compiling leaves the host its time.
+    gain = case.gain("compile", "on")
+    leaves = gain is not None and gain.of.get("host_bound", 0.0) < IDLE * case.step_s
+    suggestion = larger_batch(analysis) if leaves or analysis.compiled else setting(analysis, "compile", "on")
     return Advice(
         "Run less Python between the operators", idle_s, evidence, suggestion, {"host_bound": idle_s}
     )

@@ -5,7 +5,7 @@ import pytest
 from rooflines.profiler.records import Environment, Workload
 from rooflines.roofline.advise import host, small_kernels
 from rooflines.roofline.advise.usage import ranked
-from rooflines.roofline.analysis import Basis, Coverage, Finding, HostWork, Synchronization
+from rooflines.roofline.analysis import Basis, Coverage, Finding, HostWork, Steps, Synchronization
 from rooflines.roofline.served_steps import ServedSteps, Serving
 from tests.roofline.advise.cases import case, kernel, row
 
@@ -173,6 +173,15 @@ def test_python_between_the_operators_of_a_cpu():
     found = host.between_operators(case(idle={"host_bound": 0.04}, device="cpu"))
     assert found.saves_s == pytest.approx(0.04)
     assert host.between_operators(case(idle={"host_bound": 0.04})) is None
+    assert "compile" in str(found.suggestion), "nothing tells what it gives"
+    alone = (
+        row("aten::linear", 0.05, shapes="16x128, 128x128", bytes=10**5),
+        row("aten::relu", 0.01, shapes="16x128", category="element-wise", bytes=10**5),
+    )
+    timed = Steps(count=9, median_s=0.1, p10_s=0.09, p90_s=0.11)
+    other = host.between_operators(case(*alone, idle={"host_bound": 0.04}, device="cpu", steps=timed))
+    assert "compile" not in str(other.suggestion), "no two calls can be fused, so that the host's time would stay"
+    assert other.saves_s == pytest.approx(0.04)
     compiled = Workload(name="vit", mode="inference", compiled=True)
     assert (
         "compile"
