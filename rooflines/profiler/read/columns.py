@@ -108,6 +108,9 @@ _PLATFORMS = {
 # What waited for which stream, besides the calls themselves; a wait for all streams has none.
 _WAIT, _STREAM_WAIT, _STREAM_SYNC = "cuda_sync", "Stream Wait Event", "Stream Sync"
 
+# The instant at which Kineto stopped recording.
+_STOP = "Record Window End"
+
 # What Kineto notes of the profiler's own work, such as requests of buffers, and of the driver's, which loads
 # what the program calls.
 _OVERHEAD = "overhead"
@@ -163,7 +166,7 @@ class Columns:
         self.platform = "cuda"
         self._options = options
         self._held = 0
-        self._lasting_ns = 0.0
+        self._lasting_ns, self._stop_ns = 0.0, 0
         self.threads = _Codes()
         self._codes: dict[Any, int] = {}  # of signatures, collectives, launch shapes and kernels
         self._frames, self._host, self._device, self._memory, self._overhead, self._waits = (
@@ -226,11 +229,10 @@ class Columns:
                 for event in host
                 if event.cat != "python_function" or str(event.name).startswith(MODULE_PREFIX)
             ]
-        memory = [
-            event
-            for event in events
-            if event.ph == "i" and event.name == "[memory]" and event.args is not None
-        ]
+        instants = [event for event in events if event.ph == "i"]
+        memory = [event for event in instants if event.name == "[memory]" and event.args is not None]
+        stops, known = nanoseconds([event.ts for event in instants if event.name == _STOP])
+        self._stop_ns = max([self._stop_ns, *stops[known].tolist()])
         if not {type(event.name) for event in chain(host, device, python)} <= {str}:
             raise TypeError("a name that is not a string")
         threads = (*host, *memory, *python)
@@ -529,6 +531,8 @@ class Columns:
         """The columns, sorted; this object is empty afterwards."""
         host, device = _joined(self._host, _HOST_TYPES), _joined(self._device, _DEVICE_TYPES)
         memory, frames = _joined(self._memory, _MEMORY_TYPES), _joined(self._frames, _FRAME_TYPES)
+        # What goes on after the recording has stopped is not seen: a mark that others wrote may not end there.
+        np.maximum(host[3], np.minimum(host[4], self._stop_ns or _LONGEST_NS), out=host[4])
         host[8], device[6] = linked(host[8], host[0] == RUNTIME, device[6])
         return (
             # By thread, then start; of two that start together the longer one is the caller. The sort is
