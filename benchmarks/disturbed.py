@@ -41,7 +41,8 @@ import psutil
 RESULTS = Path(__file__).parent / "results" / "disturbed.json"
 LIMIT = 0.08
 BOUNDS = (
-    "Bound uncertain", "Compute-bound", "Memory-bound", "Inefficient", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
+    "Inefficient or delayed",
+    "Compute-bound", "Memory-bound", "Inefficient", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
 )  # fmt: skip
 BURNER = """
 import random, time
@@ -165,7 +166,7 @@ def contradicts(run: dict[str, Any], quiet: list[dict[str, Any]]) -> list[str]:
     if run["efficiency"] is not None and known and run["efficiency"] > drift * max(known) + 0.01:
         found.append("a higher efficiency")
     bounds = {bound_of(one["verdict"]) for one in quiet}
-    if bound_of(run["verdict"]) not in (*bounds, "Bound uncertain"):
+    if bound_of(run["verdict"]) not in (*bounds, "Inefficient or delayed"):
         found.append("another bound")
     return found
 

@@ -174,6 +174,7 @@ def test_a_trace_that_is_cut_off_is_read_up_to_the_cut(rooflines, analyzed, cut)
     path = cut("t.json", 0.6)
     answer = rooflines("analyze", path)
     assert (answer.code, "is cut off after 32,900 bytes" in answer.complaint[0], "--partial" in answer.complaint[1]) == (2, True, True)
+    assert "- The trace is cut off after 32,900 bytes" in rooflines("summary", path, "--partial").out
     found = analyzed(path, "--partial")
     assert any("cut off after 32,900 bytes" in note and "the last step may be incomplete" in note for note in found["notes"])
     # The marks of steps are behind the cut, but an optimizer has ended one.

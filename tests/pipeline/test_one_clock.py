@@ -19,6 +19,7 @@ from rooflines.profiler.records import Run, StepTimes
 from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.reports.document import Bar, Cell, Table
 from rooflines.reports.page.run import page as page_of
+from rooflines.roofline.advise.findings import ONE_THREAD
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.judge import Judged
 from tests.commands import write_ceilings
@@ -211,12 +212,14 @@ def test_a_disturbed_run_says_what_is_known_and_that_its_times_are_upper_limits(
     assert "Shared machine: other programs took" in analysis.verdict
     option = None if analysis.workload.source == "loop" else "wait_quiet"
     assert analysis.findings[0].option == option
+    others = [one.option for one in analysis.findings if one.title == ONE_THREAD]
+    assert others == [option and "threads"] * (analysis.environment.threads > 1)
     assert len(analysis.findings) > 1
     assert any(row.lower_bound_s for row in analysis.operators)
     assert analysis.totals.flops
     text = text_of("text", written["text"])
     assert "rooflines advise RUN --try" in text
-    assert "Inefficient" not in analysis.verdict
+    assert "Inefficient for" not in analysis.verdict
 
 
 def test_numbers_among_the_arguments_do_not_make_another_step(folder, options):

@@ -28,6 +28,7 @@ from rooflines.profiler.read.nesting import nest_events
 from rooflines.profiler.read.perfetto import as_kineto
 from rooflines.profiler.read.records import (
     ANNOTATION,
+    CUT_OFF,
     OPERATOR,
     READ_DEFAULTS,
     Rank,
@@ -143,8 +144,7 @@ def _notes(document: Document, columns: Columns, has_stacks: bool, *, on_device:
             else "what follows is missing; the last step may be incomplete"
         )
         yield (
-            f"the trace is cut off after {document.cut_bytes:,} bytes: {columns.events:,} events were "
-            f"read, {missing}"
+            f"{CUT_OFF} after {document.cut_bytes:,} bytes: {columns.events:,} events were read, {missing}"
         )
     yield from document.repairs
     if columns.dropped:

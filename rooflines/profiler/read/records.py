@@ -233,6 +233,10 @@ LaunchShape = tuple[tuple[int, int, int], tuple[int, int, int]]
 LaunchRecord = tuple[str, LaunchShape | None]
 
 
+# How the note begins that a file ends before its trace does.
+CUT_OFF = "the trace is cut off"
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """A Kineto trace."""

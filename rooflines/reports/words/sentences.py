@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rooflines.arguments import arg, as_options
 from rooflines.device_specs.records import Ceiling, Ceilings
 from rooflines.profiler.read.communication_kernels import communicates
+from rooflines.profiler.read.records import CUT_OFF
 from rooflines.profiler.records import RunFile
 from rooflines.profiler.training.records import Training
 from rooflines.reports.words.ceilings import shares_of_roofs
@@ -29,7 +30,7 @@ from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.bounds import way_of
 from rooflines.roofline.judge.step.interference import is_delayed, is_slowed, noise_s, shared_machine
 from rooflines.roofline.predict.options import LARGER_BATCH
-from rooflines.units import counted, interval, percent, seconds, significant
+from rooflines.units import counted, interval, percent, seconds, sentence, significant
 
 # A launch queue that is empty for less of the time is that of a host which runs ahead.
 _AHEAD = 0.2
@@ -73,15 +74,17 @@ def subject(analysis: Analysis | RunFile | Training) -> str:
 
 
 def status_sentences(analysis: Analysis) -> str | None:
-    """Warnings that the run did not end, or that other programs disturbed it; None without any."""
+    """Warnings that the run did not end or its trace is cut, or that other programs disturbed it; None
+    without any."""
     after = f" after {counted(analysis.steps.count, 'timed step')}" if analysis.steps else ""
     ended = {
         "interrupted": "This run was interrupted: the report covers the completed steps.",
         "failed": "This run failed: the report covers the steps before the error.",
         "running": f"This run has not ended or was killed{after}: the report covers the data so far.",
     }.get(analysis.status)
+    cut = next((sentence(note) for note in analysis.notes if note.startswith(CUT_OFF)), None)
     others = analysis.other_programs
-    return " ".join(filter(None, (ended, shared_machine(others) if others else None))) or None
+    return " ".join(filter(None, (ended, cut, shared_machine(others) if others else None))) or None
 
 
 def per(analysis: Analysis) -> str:

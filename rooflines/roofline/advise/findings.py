@@ -25,7 +25,7 @@ from rooflines.roofline.advise import (
     small_kernels,
     training,
 )
-from rooflines.roofline.advise.case import Advice, Case, Rule, Setting
+from rooflines.roofline.advise.case import Advice, Case, Rule, Setting, device_kind
 from rooflines.roofline.advise.plan import Planned, in_order, planned
 from rooflines.roofline.analysis import Analysis, Finding, Key
 from rooflines.roofline.judge.step.interference import delayed, is_delayed
@@ -80,6 +80,7 @@ _UNTRACED_RULES: tuple[Rule, ...] = (training.page_faults, host.oversubscribed)
 _INPUT_RULES: tuple[Rule, ...] = (host.load_faster,)
 
 REPEAT = "Repeat the run while other programs pause"
+ONE_THREAD = "Use one thread: an operator on several waits for those that other programs delay"
 _MORE_STEPS = Finding(
     title="Record more steps",
     evidence="the only step contains start-up, so the time of a step is unknown",
@@ -110,22 +111,24 @@ def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
     plan = Planned([finding for finding, _ in pairs]) if replays is None else planned(pairs, replays, least_s)
     more = [_MORE_STEPS] if start_up else []
     if is_delayed(analysis):
-        more.append(_quieter(analysis))
+        more += _disturbed(analysis)
     return plan._replace(findings=(*in_order(plan.findings)[:MOST], *more))
 
 
-def _quieter(analysis: Analysis) -> Finding:
-    """The retry of a run that other programs disturbed too much to judge it."""
+def _disturbed(analysis: Analysis) -> Iterator[Finding]:
+    """What to do about a run that other programs disturbed too much to judge it."""
     ours = analysis.workload.source != "loop"
     again: Setting | str = Setting("wait_quiet", True) if ours else "the same loop when the machine is idle"
-    threads = analysis.environment.threads or 1
-    one = "; an operator on several threads waits for the last of them: --threads 1 may be faster"
-    return Finding(
-        title=REPEAT,
-        evidence=f"{delayed(analysis)}{one if ours and threads > 1 else ''}",
-        suggestion=str(again),
-        **_option(again),
-    )
+    what = {REPEAT: again}
+    if (analysis.environment.threads or 1) > 1 and device_kind(analysis) == "cpu":
+        what[ONE_THREAD] = Setting("threads", 1, None if ours else "torch.set_num_threads(1)")
+    for title, suggestion in what.items():
+        yield Finding(
+            title=title,
+            evidence=delayed(analysis),
+            suggestion=str(suggestion),
+            **_option(suggestion),
+        )
 
 
 def _found(case: Case, rules: tuple[Rule, ...], least_s: float) -> Iterator[tuple[Finding, Advice]]:

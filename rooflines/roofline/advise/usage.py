@@ -14,7 +14,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.case import device_kind
-from rooflines.roofline.advise.findings import REPEAT
+from rooflines.roofline.advise.findings import ONE_THREAD, REPEAT
 from rooflines.roofline.advise.host import GRAPHS_UNRECORDED
 from rooflines.roofline.advise.plan import in_order
 from rooflines.roofline.advise.verdict import shares
@@ -52,8 +52,8 @@ _SHOW_ERRORS = ("nvidia-smi -q -d ECC,PAGE_RETIREMENT,ROW_REMAPPER", "amd-smi me
 
 
 _ECC = "Take this GPU out of use and check it"
-# What says that the results, or all times, are in doubt.
-_DOUBTS = (_ECC, GRAPHS_UNRECORDED, REPEAT)
+# What says that the results, or all times, are in doubt, and what others delay.
+_DOUBTS = (_ECC, GRAPHS_UNRECORDED, REPEAT, ONE_THREAD)
 
 
 def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:

@@ -57,7 +57,7 @@ _OPENINGS = {
     "compute": "Compute-bound for {}",
     "memory": "Memory-bound for {}",
     "inefficient": "Inefficient for {}: operators that are too small, badly shaped or on a slow kernel",
-    "delayed": "Bound uncertain for {}: other programs delayed the steps while its operators ran",
+    "delayed": "Inefficient or delayed for {}: other programs delayed the steps while its operators ran",
     "latency": "Launch-bound: operators too small for the device, and calls that only dispatch, take {}",
     "transfer": "Transfer-bound: copies between host and device take {}",
     "communication": "Communication-bound: communication that no computation hides takes {}",
@@ -400,14 +400,15 @@ def _bound(analysis: Analysis) -> str:
             _unknown(analysis) if bound == "unknown" else (bound, classes.get(bound, parts.get(bound, 0.0)))
         )
         share = f"{percent(part)} of {whole}"
-        why = "delayed" if why == "inefficient" and is_delayed(analysis) else why
+        precision = _emulated(analysis) if why == "inefficient" else None
+        why = "delayed" if why == "inefficient" and not precision and is_delayed(analysis) else why
         opening = _OPENINGS[why].format(share)
-        if why == "inefficient" and paging(analysis):  # and not because of what the operators are
-            opening = opening.partition(":")[0]
-        if why == "inefficient" and (precision := _emulated(analysis)) is not None:
+        if precision is not None:
             opening = (
                 f"{opening.partition(':')[0]}: mostly products in {precision}, which the device emulates"
             )
+        elif why == "inefficient" and paging(analysis):  # and not because of what the operators are
+            opening = opening.partition(":")[0]
         if bound in ("host", "idle") and analysis.idle_breakdown is not None:
             opening = _idle(parts, analysis.idle_breakdown, whole)
         elif bound == "host":

@@ -187,11 +187,15 @@ def analyze_parts(parts: Sequence[RankPart]) -> RankAnalysis:
 def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
     """The ranks in order: what the trace says, else the name of its file, else its place in the list."""
     numbered: dict[int, RankPart] = {}
-    began = [part.began_ns for part in parts if part.place is None and rank_in_name(part.source) is None]
-    if len(began) > 1 and min(began) > _DATED_NS and max(began) - min(began) > _ONE_JOB_NS:
+    unnamed = [part for part in parts if part.place is None and rank_in_name(part.source) is None]
+    began = sorted(part.began_ns for part in unnamed) or [0]
+    devices = sorted({part.device_name for part in unnamed} - {""})
+    differ = f"are of {' and '.join(devices)}" if len(devices) > 1 else ""
+    if began[0] > _DATED_NS and began[-1] - began[0] > _ONE_JOB_NS:
+        differ = f"began {(began[-1] - began[0]) / 3.6e12:,.0f} hours apart"
+    if differ:
         raise UsageError(
-            f"the traces name no ranks, and began {(max(began) - min(began)) / 3.6e12:,.0f} hours "
-            "apart: they are not of one job.",
+            f"the traces name no ranks and {differ}: they are not of one job.",
             hint="Analyze each alone, or compare two.",
         )
     for position, part in enumerate(parts):

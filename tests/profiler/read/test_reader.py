@@ -67,6 +67,16 @@ def test_events_are_sorted_and_old_and_new_categories_mean_the_same():
     assert found.signatures[0].args == (MISSING, MISSING)
 
 
+def test_a_mark_that_ends_after_the_recording_ends_with_it():
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 3, "tid": 3, "ts": 4, "dur": 9000}
+    stop = {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 50.5}
+    ends = [int(found.host.end_ns.max()) for found in (trace(add(5, 1), step, stop), trace(add(5, 1), step))]
+    assert ends == [50_500, 9_004_000]
+    # A file of two recordings has two ends, and what began after the last one keeps its place.
+    found = trace(add(5, 1), add(70, 3), {**stop, "ts": 20}, stop)
+    assert found.host.end_ns.tolist() == [6_000, 70_000]
+
+
 @pytest.mark.parametrize("category", ["cuda_driver", "xpu_runtime", "xpu_driver"])
 def test_the_launch_of_a_kernel_may_be_the_driver_s(category):
     found = trace({**launch(0, 2, 3), "cat": category, "name": "zeCommandListAppendLaunchKernel"}, kernel("gemm", 5, 1, 3))

@@ -1,6 +1,7 @@
 """Several ranks: which kernels are one collective, what it waited for and reached, and who is late."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import rooflines
 from rooflines.errors import TraceError, UsageError
 from rooflines.pipeline.ceilings import sheet_of
-from rooflines.profiler.read.records import ReadOptions
+from rooflines.profiler.read.records import Rank, ReadOptions
 from rooflines.roofline.ranks.analyze import analyze_parts, read_rank
 from rooflines.roofline.ranks.records import RankAnalysis, Waiting
 from tests.roofline.real import DATA
@@ -355,6 +356,15 @@ def test_a_trace_that_cannot_be_read_is_named(tmp_path):
     path.write_text(json.dumps({"traceEvents": [collective(i, 1) for i in range(1000)]}))
     with pytest.raises(TraceError, match=r"rank0\.json.*more than the memory limit"):
         read_rank(str(path), ReadOptions(memory_limit_bytes=1000))
+
+
+def test_traces_that_name_no_ranks_and_are_of_different_devices_are_not_of_one_job():
+    traces = [str(DATA / f"{name}.json.gz") for name in ("bert-small_h100_inference", "toy_mi250_training")]
+    parts = [replace(read_rank(path), place=None) for path in traces]
+    with pytest.raises(UsageError, match="are of AMD Instinct MI210 and NVIDIA H100"):
+        analyze_parts(parts)
+    ranks = [replace(part, place=Rank(number, 2, None)) for number, part in enumerate(parts)]
+    assert len(analyze_parts(ranks).ranks) == 2
 
 
 @pytest.mark.parametrize(("hours", "named"), [(0.5, False), (2000, True)])

@@ -98,16 +98,14 @@ def page_faults(facts: RunFile) -> PageFaults | None:
 
 
 def shared_machine(found: OtherPrograms) -> str:
-    """What other programs did to the steps, for the head of a page and the notes."""
+    """What other programs did to the steps, for the head of a page, whose verdict says how busy they were."""
     parts = ("timed", found.timed_left_out), ("traced", found.traced_left_out)
     left_out = " and ".join(counted(number, f"{kind} step") for kind, number in parts if number)
-    text = f"Shared machine: {_busy(found, named=True)}."
-    if left_out:
-        text += f" Left out because of delays: {left_out}."
+    text = f"Left out because of delays: {left_out or 'no step'}."
     if not found.judged:
         text += (
-            " The programs delayed nearly every step: times are those of the steps with the least delay, "
-            "and upper limits; efficiencies are lower limits."
+            " Times are those of the steps with the least delay, and upper limits; efficiencies are lower "
+            "limits."
         )
     return text
 
@@ -133,7 +131,7 @@ def unsteady(analysis: Analysis) -> str:
     if found is not None and not found.judged:
         return f"Shared machine: {_busy(found, named=True)} and delayed nearly every step."
     if found is not None:
-        return f"Shared machine: {_busy(found)}{f', and {interval}' if interval else ''}."
+        return f"Shared machine: {_busy(found, named=True)}{f', and {interval}' if interval else ''}."
     return f"Unsteady times: {interval}." if interval else ""
 
 
