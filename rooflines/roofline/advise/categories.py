@@ -77,9 +77,17 @@ def slow(category: str) -> Rule:
         every = [
             row for row in case.analysis.operators if row.category == category and row.efficiency is not None
         ]
+        # Steps of the optimizer are in its phase, where one is known; the clipping of gradients is not.
+        if phases := {row.phase for row in every} & {category}:
+            every = [row for row in every if row.phase in phases]
         # A copy between host and device depends on the link, and has a separate rule.
         found = case.ran(
-            lambda one: one.category == category and one.row.efficiency is not None and not one.transfers
+            lambda one: (
+                one.category == category
+                and one.row.efficiency is not None
+                and not one.transfers
+                and (not phases or one.row.phase in phases)
+            )
         )
         efficiency = efficiency_of(one.row for one in found)
         if efficiency is None or efficiency > GOOD or not case.judged:
