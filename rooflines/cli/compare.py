@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -114,15 +115,21 @@ def show_comparisons(
 
 def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float | None, undecided: str) -> None:
     """Raise RooflinesError if any is slower by more than ``fail_above`` percent, or not decided where
-    ``undecided`` is ``fail``. Says on standard error which are not decided."""
+    ``undecided`` is ``fail``. Says on standard error which are not decided, and where a slowdown of more than
+    ``fail_above`` is within the noise."""
     from rooflines.units import percent
 
     if fail_above is None and undecided == "pass":
         return
     open_ = [one for one in comparisons if one.implausible or (one.pace and one.pace.exceeds_noise is None)]
-    for one in open_:
-        text = f"{one.b.source!r} compared with {one.a.source!r}: {one.verdict.partition(':')[0]}"
-        typer.echo(f"rooflines: warning: {text}.", err=True)
+    for one in comparisons:
+        interval = (one.pace.noise or one.pace).ci95 if one.pace and one.pace.exceeds_noise is False else None
+        more = interval[1] - 1 if interval is not None else 0.0
+        if one in open_ or 100 * more > (fail_above or math.inf):
+            found = f"up to {percent(more)} more time is within the noise"
+            found = one.verdict.partition(":")[0] if one in open_ else found
+            text = f"{one.b.source!r} compared with {one.a.source!r}: {found}"
+            typer.echo(f"rooflines: warning: {text}.", err=True)
     slower = [one for one in comparisons if fail_above is not None and one.slower_than(fail_above / 100)]
     if slower:
         names = ", ".join(f"{one.b.source!r} by {percent(one.slowdown, 1)}" for one in slower)

@@ -1,6 +1,7 @@
 """``rooflines check``: the baselines that a repository keeps, and what a build is told."""
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
@@ -131,6 +132,15 @@ def test_runs_that_are_not_judged_or_far_off_are_warnings(check, tmp_path):
     assert failed.code == 1
     assert f"rooflines: not decided whether slower than 'perf/{NAME}.json': 'one.json'." in failed.complaint
     assert check("--baseline", "perf", "a.json").complaint == []
+    # Steps that scatter widely are no proof that nothing is slower.
+    wide = tuple(0.084 * (1 + 0.4 * (number % 2)) for number in range(20))
+    write_json(tmp_path / "wide.json", replaced(median_s=0.09, durations_s=wide))
+    answer = check("--baseline", "perf", "wide.json")
+    assert (answer.code, "No difference beyond the noise" in answer.out) == (0, True)
+    assert re.fullmatch(
+        rf"rooflines: warning: 'wide.json' compared with 'perf/{NAME}.json': up to \d+ % more time is within the noise.",
+        " ".join(answer.complaint),
+    )
     # A baseline a hundred times slower than the run is a warning.
     write_json(tmp_path / "fast.json", slower_sample(0.01))
     answer = check("--baseline", "perf", "fast.json")
