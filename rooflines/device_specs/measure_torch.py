@@ -123,8 +123,11 @@ def cpu_reference(shape: Shape) -> float:
 
 
 def emulation(device: torch.device, precision: str) -> str | None:
-    """A sentence for who asks for a precision that the processor emulates; None for another one."""
+    """A sentence for who asks for a precision that the processor or GPU emulates; None for another one."""
     low: Precision | None = "bf16" if precision.endswith("bf16") else "fp16" if "fp16" in precision else None
+    nvidia = device.type == "cuda" and torch.version.hip is None
+    if nvidia and low == "bf16" and torch.cuda.get_device_capability(device) < (8, 0):
+        return "this GPU has no units for bf16: torch computes its products in fp32"
     if device.type != "cpu" or low is None:
         return None
     shape = (256,) * 3

@@ -209,6 +209,13 @@ def test_slurm_is_asked_for_with_its_own_parameters(tmp_path):
         run_sweep("s", points("plain"), repeats=1, output=tmp_path / "s", place=on_slurm(tmp_path / "jobs", {}))
 
 
+@pytest.mark.parametrize(("capability", "told"), [((7, 5), True), ((8, 0), False)])
+def test_bf16_on_a_gpu_without_units_for_it(monkeypatch, capability, told):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert ("in fp32" in (emulation(torch.device("cuda"), "amp-bf16") or "")) == told
+    assert emulation(torch.device("cuda"), "fp16") is None
+
+
 def test_a_point_in_a_precision_that_the_processor_emulates_is_not_measured(tmp_path):
     """And in one that it computes, nothing keeps the point from running."""
     cpu = torch.device("cpu")
