@@ -156,17 +156,6 @@ def add_relu(signature: Signature) -> Work:
     )
 
 
-def conjugate(signature: Signature) -> Work:
-    """Negates the imaginary part; of real numbers there is nothing to do but to copy them where they go
-    elsewhere."""
-    inputs = Arguments(signature, "self").tensor("self")
-    in_place = signature.name == "aten::conj_physical_"
-    copies = signature.name == "aten::_conj_physical" or len(signature.args) > 1  # into ``out``
-    if not inputs.dtype.startswith("complex") and not copies:
-        return Work()
-    return rule_work(signature, Rule(0, complex_cost=costs.BASIC), in_place)
-
-
 def of_order(signature: Signature) -> Work:
     """The digamma function and its derivative are series of their own, the others (-1)^(n + 1) * n! * zeta(n
     + 1, x). The multivariate log-gamma function is the sum of n log-gammas, shifted by halves, and a

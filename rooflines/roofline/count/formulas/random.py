@@ -9,22 +9,7 @@ from rooflines.roofline.count.formulas.arguments import Arguments, Dispatches, b
 from rooflines.roofline.count.formulas.factories import option
 from rooflines.roofline.count.formulas.record import Work, precision_of
 
-_UNIFORM = 2 * costs.BASIC  # from the generator's bits to between two bounds
 _NORMAL = 2 * costs.TRANSCENDENTAL + 2  # Box and Muller, mean and deviation
-_EXPONENTIAL = costs.TRANSCENDENTAL + 1
-
-# Distribution -> FLOPs a number. Each has an in-place form, and a functional one to which ``self`` gives the
-# shape.
-RANDOM: dict[str, int] = {
-    "bernoulli": costs.BASIC,
-    "uniform": _UNIFORM,
-    "random": costs.BASIC,
-    "exponential": _EXPONENTIAL,
-    "normal": _NORMAL,
-    "log_normal": _NORMAL + costs.TRANSCENDENTAL,
-    "geometric": costs.TRANSCENDENTAL + 1,
-    "cauchy": costs.TRANSCENDENTAL + 3,
-}
 
 
 def _drawn(result: TensorArg, cost: int, *read: TensorArg | None) -> Work:
