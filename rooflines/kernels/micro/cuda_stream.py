@@ -181,12 +181,13 @@ def write(unroll: int) -> Any:
     @compiled_cuda
     def kernel(target: Any, value: Any, vectors: int) -> None:
         at, stride = cuda.grid(1), cuda.gridsize(1)
+        values = value, value, value, value
         while at + (unroll - 1) * stride < vectors:
             for step in range(unroll):
-                store4(target, at + step * stride, value, value, value, value)
+                store4(target, at + step * stride, values)
             at += unroll * stride
         while at < vectors:
-            store4(target, at, value, value, value, value)
+            store4(target, at, values)
             at += stride
 
     return kernel
@@ -195,34 +196,20 @@ def write(unroll: int) -> Any:
 @functools.cache
 def copy(unroll: int) -> Any:
     """A kernel that copies ``vectors`` 16-byte vectors of float32 from ``source`` to ``target``."""
-    numbers = LANES * unroll
 
     @compiled_cuda
     def kernel(source: Any, target: Any, vectors: int) -> None:
         at, stride = cuda.grid(1), cuda.gridsize(1)
-        taken = cuda.local.array(numbers, float32)
+        # complex128 for its 16 bytes, as in shared memory: an array of float32 would begin on any four
+        taken = cuda.local.array(unroll, complex128)
         while at + (unroll - 1) * stride < vectors:
             for step in range(unroll):
-                a0, a1, a2, a3 = load4(source, at + step * stride)
-                taken[4 * step], taken[4 * step + 1], taken[4 * step + 2], taken[4 * step + 3] = (
-                    a0,
-                    a1,
-                    a2,
-                    a3,
-                )
+                store4(taken, step, load4(source, at + step * stride))
             for step in range(unroll):
-                store4(
-                    target,
-                    at + step * stride,
-                    taken[4 * step],
-                    taken[4 * step + 1],
-                    taken[4 * step + 2],
-                    taken[4 * step + 3],
-                )
+                store4(target, at + step * stride, load4(taken, step))
             at += unroll * stride
         while at < vectors:
-            a0, a1, a2, a3 = load4(source, at)
-            store4(target, at, a0, a1, a2, a3)
+            store4(target, at, load4(source, at))
             at += stride
 
     return kernel
@@ -252,19 +239,18 @@ def triad(unroll: int) -> Any:
                     b3,
                 )
             for step in range(pairs):
-                store4(
-                    target,
-                    at + step * stride,
+                sums = (
                     ours[4 * step] + scale * theirs[4 * step],
                     ours[4 * step + 1] + scale * theirs[4 * step + 1],
                     ours[4 * step + 2] + scale * theirs[4 * step + 2],
                     ours[4 * step + 3] + scale * theirs[4 * step + 3],
                 )
+                store4(target, at + step * stride, sums)
             at += pairs * stride
         while at < vectors:
             a0, a1, a2, a3 = load4(first, at)
             b0, b1, b2, b3 = load4(second, at)
-            store4(target, at, a0 + scale * b0, a1 + scale * b1, a2 + scale * b2, a3 + scale * b3)
+            store4(target, at, (a0 + scale * b0, a1 + scale * b1, a2 + scale * b2, a3 + scale * b3))
             at += stride
 
     return kernel
@@ -311,12 +297,10 @@ def read_shared(source: Any, sums: Any, passes: int) -> None:
     of the ``passes`` reads ``SHARED_UNROLL`` vectors a thread, two of them in turn; thread t of the grid
     writes the sum of all it read to ``sums[t]``.
     """
-    # complex128 for its 16 bytes: an array of float32 would begin on any four
     block = cuda.shared.array(SHARED_VECTORS, complex128)
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     for vector in range(thread, SHARED_VECTORS, threads):
-        first, second, third, fourth = load4(source, vector)
-        store4(block, vector, first, second, third, fourth)
+        store4(block, vector, load4(source, vector))
     cuda.syncthreads()
     other = thread + threads
     total0 = total1 = total2 = total3 = float32(0)

@@ -94,9 +94,9 @@ if CUDA_IS_SIMULATED:
 
     load4_l2 = load4_shared = load4
 
-    def store4(array: Any, vector: int, first: Any, second: Any, third: Any, fourth: Any) -> None:
+    def store4(array: Any, vector: int, values: Any) -> None:
         """Store four float32 to ``array`` from element ``4 * vector``."""
-        for lane, value in enumerate((first, second, third, fourth)):
+        for lane, value in enumerate(values):
             _floats(array)[LANES * vector + lane] = value
 
     def fma_half2(values: Any, scale: Any, shift: Any) -> Any:
@@ -168,20 +168,19 @@ else:
         return _FOUR(array, types.intp), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def store4(
-        typing_context: Any, array: Any, vector: Any, first: Any, second: Any, third: Any, fourth: Any
-    ) -> Any:
+    def store4(typing_context: Any, array: Any, vector: Any, values: Any) -> Any:
         """Store four float32 to ``array`` from element ``4 * vector``, by one 16-byte store; ``array`` begins
         on 16 bytes."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            values = ir.Constant(ir.VectorType(_FLOAT, LANES), ir.Undefined)
-            for lane, value in enumerate(arguments[2:]):
-                values = builder.insert_element(values, value, ir.Constant(_WORD, lane))
-            builder.store(values, _address(context, builder, signature.args[0], *arguments[:2]), align=16)
+            stored = ir.Constant(ir.VectorType(_FLOAT, LANES), ir.Undefined)
+            for lane in range(LANES):
+                value = builder.extract_value(arguments[2], lane)
+                stored = builder.insert_element(stored, value, ir.Constant(_WORD, lane))
+            builder.store(stored, _address(context, builder, signature.args[0], *arguments[:2]), align=16)
             return context.get_dummy_value()
 
-        return types.void(array, types.intp, *[types.float32] * LANES), generate
+        return types.void(array, types.intp, _FOUR), generate
 
     @intrinsic  # type: ignore[untyped-decorator]
     def fma_half2(typing_context: Any, values: Any, scale: Any, shift: Any) -> Any:
