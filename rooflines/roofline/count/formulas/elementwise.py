@@ -156,19 +156,6 @@ def add_relu(signature: Signature) -> Work:
     )
 
 
-def of_order(signature: Signature) -> Work:
-    """The digamma function and its derivative are series of their own, the others (-1)^(n + 1) * n! * zeta(n
-    + 1, x). The multivariate log-gamma function is the sum of n log-gammas, shifted by halves, and a
-    constant."""
-    args = Arguments(signature, "n self" if signature.name == "aten::polygamma" else "self n")
-    n = args.integer("n")
-    cost = costs.SPECIAL if n <= 1 else costs.ZETA + costs.SPECIAL + 2
-    if "mvlgamma" in signature.name:
-        cost = n * (costs.SPECIAL + 2)
-    call = Signature(signature.name, (args.tensor("self"), *signature.args[2:]))
-    return rule_work(call, Rule(cost, result="float"), signature.name.endswith("_"))
-
-
 def log_sigmoid(signature: Signature, hints: Hints) -> Work:
     """min(x, 0) - log(1 + exp(-|x|)); a CPU keeps exp(-|x|) as a second result, a GPU does not."""
     inputs = Arguments(signature, "self").tensor("self")

@@ -28,16 +28,6 @@ def _out(signature: Signature) -> TensorArg | None:
     return last if isinstance(last, TensorArg) and len(signature.args) > 2 else None
 
 
-def bernoulli(signature: Signature) -> Work:
-    """bernoulli(self) has the probabilities in ``self``; bernoulli(self, p) only its shape."""
-    inputs = Arguments(signature, "self").tensor("self")
-    probability = signature.arg(1, default=None)
-    result = _out(signature) or inputs
-    if isinstance(probability, int | float):
-        return _drawn(result, costs.BASIC)
-    return _drawn(result, costs.BASIC, probability if isinstance(probability, TensorArg) else inputs)
-
-
 def normal(signature: Signature) -> Work:
     """normal(mean, std) of which one or both are tensors; normal(mean, std, size, generator, dtype, ...) of
     neither."""

@@ -217,6 +217,7 @@ _FUNCTIONS: dict[str, Any] = {
     "norm_cost": costs.norm_cost,
     "compares": costs.compares,
     "prod": prod,
+    "round": round,
     "selected": _selected,
     "up": _up,
     "first": _first,
