@@ -156,6 +156,17 @@ def add_relu(signature: Signature) -> Work:
     )
 
 
+def conjugate(signature: Signature) -> Work:
+    """Negates the imaginary part; of real numbers there is nothing to do but to copy them where they go
+    elsewhere."""
+    inputs = Arguments(signature, "self").tensor("self")
+    in_place = signature.name == "aten::conj_physical_"
+    copies = signature.name == "aten::_conj_physical" or len(signature.args) > 1  # into ``out``
+    if not inputs.dtype.startswith("complex") and not copies:
+        return Work()
+    return rule_work(signature, Rule(0, complex_cost=costs.BASIC), in_place)
+
+
 def log_sigmoid(signature: Signature, hints: Hints) -> Work:
     """min(x, 0) - log(1 + exp(-|x|)); a CPU keeps exp(-|x|) as a second result, a GPU does not."""
     inputs = Arguments(signature, "self").tensor("self")
