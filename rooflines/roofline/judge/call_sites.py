@@ -25,7 +25,7 @@ _AnyRow = TypeVar("_AnyRow", OperatorRow, Unmodeled)
 
 
 def by_call_site(
-    rows: Sequence[_AnyRow], join: Callable[[Sequence[_AnyRow]], _AnyRow], *, apart: bool = False
+    rows: Sequence[_AnyRow], join: Callable[[Sequence[_AnyRow]], _AnyRow], *, apart: bool
 ) -> tuple[tuple[_AnyRow, ...], Int64s]:
     """The rows of call sites, longest first, and the place among them of each of ``rows``; ``join`` makes one
     of several. ``apart`` leaves each as it is."""

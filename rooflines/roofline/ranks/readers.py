@@ -18,9 +18,9 @@ from typing import Any
 
 from rooflines.arguments import arg
 from rooflines.errors import TraceError, UsageError
-from rooflines.profiler.read.records import READ_DEFAULTS, ReadOptions
+from rooflines.profiler.read.records import ReadOptions
 from rooflines.profiler.read.sources import is_url
-from rooflines.roofline.ranks.analyze import Judge, RankPart, read_rank, unjudged
+from rooflines.roofline.ranks.analyze import Judge, RankPart, read_rank
 
 # A process takes about a second to start: below this many bytes a process the ranks are read sooner without
 # it.
@@ -30,15 +30,15 @@ _WORTH_A_PROCESS_BYTES = 1 << 20
 def read_ranks(
     sources: Sequence[str],
     *,
-    jobs: int | None = None,
-    dask: str | None = None,
-    reading: ReadOptions = READ_DEFAULTS,
-    judge: Judge = unjudged,
-    done: Callable[[], None] = lambda: None,
+    jobs: int | None,
+    dask: str | None,
+    reading: ReadOptions,
+    judge: Judge,
+    done: Callable[[], None],
 ) -> list[RankPart]:
     """Return the summary of each of ``sources``, in their order; ``done`` is called after each.
 
-    ``jobs`` is the number of processes, by default as many as there are processors and work for; with 1
+    ``jobs`` is the number of processes, with None as many as there are processors and work for; with 1
     everything happens in this one. ``dask`` is the address of a Dask scheduler whose workers read instead;
     they must reach the files by the same names. The memory limit is that of one trace. Raises TraceError that
     names the file which cannot be read; the other processes are ended then, as they are by an interrupt.

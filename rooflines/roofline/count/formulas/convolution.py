@@ -194,11 +194,8 @@ def forward(signature: Signature, hints: Hints, schema: str, spreads: bool = Fal
     conv = sizes(args, inputs, weight, spreads or _is_transposed(args, inputs, weight, output), output)
     fused = 2 * (added is not None) + signature.name.endswith("_relu")
     if args.has("attr"):
-        fused = (
-            activation_flops(args, "attr")
-            + activation_flops(args, "unary")
-            + (added is not None and not args.recorded("attr"))
-        )
+        unnamed = added is not None and not args.recorded("attr")
+        fused = activation_flops(args, "attr", "unary") + unnamed
     return Work(
         matrix_flops=2 * conv.macs,
         other_flops=conv.outputs * ((bias is not None) + fused),

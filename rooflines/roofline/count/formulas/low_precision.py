@@ -105,7 +105,7 @@ def _onednn(signature: Signature, window: str = "") -> tuple[Arguments, int]:
     dtype = (
         second.dtype if second is not None and window else args.dtype("out_dtype", args.tensor("self").dtype)
     )
-    fused = activation_flops(args, "attr") + activation_flops(args, "unary")
+    fused = activation_flops(args, "attr", "unary")
     each = QUANTIZE if matrix_precision_of(dtype) == "int8" else 1
     return args, each + (args.optional("bias") is not None) + (DEQUANTIZE + 1) * (second is not None) + fused
 

@@ -50,10 +50,10 @@ ACTIVATIONS: dict[str, int] = {
 }
 
 
-def activation_flops(args: Arguments, name: str) -> int:
-    """FLOPs a result of the fused operation named by the argument ``name``; 0 where there is none or no name
-    was recorded."""
-    return activation_cost(args.given(name))
+def activation_flops(args: Arguments, *names: str) -> int:
+    """FLOPs a result of the fused operations named by the arguments ``names``; 0 of one that is absent or was
+    not recorded."""
+    return sum(activation_cost(args.given(name)) for name in names)
 
 
 @named

@@ -222,7 +222,7 @@ def partition(attribution: Attribution, labels: Labels) -> Partition:
     )
 
 
-def clock_factor(attribution: Attribution, step_s: float, waits: float | None = None) -> float:
+def clock_factor(attribution: Attribution, step_s: float, waits: float | None) -> float:
     """Return what the traced times are multiplied by, so that they fit into a timed step of ``step_s``
     seconds.
 
