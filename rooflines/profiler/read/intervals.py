@@ -39,41 +39,34 @@ def length(intervals: Intervals) -> int:
 
 def lengths_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -> Int64s:
     """Total nanoseconds covered by the union of the intervals of each group, numbered 0 to ``groups`` - 1."""
+    times, which, low, high = _union_by_group(group, starts, ends)
     total = np.zeros(groups, np.int64)
-    order = np.lexsort((starts, group))
-    group, starts, ends = group[order], starts[order], ends[order]
-    if not len(group):
-        return total
-    # A running maximum over many groups at once: those before end, shifted, before the next one begins. As
-    # many as 62 bits can shift.
-    low, high = int(starts.min()), int(max(ends.max(), starts.max()))
-    width = high - low + 1
-    present, which = distinct(group)
-    together = min(max(1, (1 << 62) // width - 1), len(present))
-    edges = np.searchsorted(which, np.arange(0, len(present) + together, together))
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        part = slice(first, last)
-        shift = (which[part] - which[first]) * width - low
-        end, start = ends[part] + shift, starts[part] + shift
-        before = np.concatenate(([-1], np.maximum.accumulate(end)[:-1]))
-        np.add.at(total, group[part], np.maximum(0, end - np.maximum(start, before)))
+    np.add.at(total, which, times[high] - times[low])
     return total
 
 
 def alone_by_group(group: Int64s, starts: Int64s, ends: Int64s, groups: int) -> Int64s:
     """Nanoseconds in which only the intervals of one group run, for each group, numbered 0 to ``groups`` -
     1."""
-    times, rank = distinct(np.concatenate((starts, ends)))
+    times, which, low, high = _union_by_group(group, starts, ends)
     count = len(times)
-    # Ranks instead of times, so that the groups fit next to each other on one line.
-    own = union(rank[: len(starts)] + group * count, rank[len(starts) :] + group * count)
-    which = own[:, 0] // max(1, count)
-    low, high = (own - which[:, None] * count).T
     running = np.bincount(low, minlength=count) - np.bincount(high, minlength=count)
     number = np.bincount(low, which, count) - np.bincount(high, which, count)
     is_alone = np.cumsum(running)[:-1] == 1
     total = np.bincount(np.cumsum(number)[:-1][is_alone].astype(np.int64), np.diff(times)[is_alone], groups)
     return total.astype(np.int64)
+
+
+def _union_by_group(group: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """The distinct times, and of each interval in the unions of the groups the group and the indices of its
+    start and end among the times."""
+    times, rank = distinct(np.concatenate((starts, ends)))
+    # Ranks instead of times, so that the groups fit next to each other on one line.
+    count = max(1, len(times))
+    begin = np.asarray(group, np.int64) * count
+    own = union(begin + rank[: len(starts)], begin + rank[len(starts) :])
+    which = own[:, 0] // count
+    return times, which, own[:, 0] - which * count, own[:, 1] - which * count
 
 
 def covered(intervals: Intervals, windows: Intervals) -> Int64s:
