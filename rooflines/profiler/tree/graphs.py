@@ -62,8 +62,13 @@ def captured_graphs(calls: Calls) -> list[CapturedGraph]:
     device event."""
     host = calls.trace.host
     begins, ends = (np.flatnonzero(runtime_calls(calls.trace, word)) for word in (_BEGIN, _END))
-    if not len(begins) or not len(ends):
+    following = np.append(ends, -1)[np.searchsorted(ends, begins)]
+    is_whole = (following >= 0) & (host.thread[following] == host.thread[begins])
+    begins, ends = begins[is_whole], following[is_whole]
+    if not len(begins):
         return []
+    order = np.lexsort((begins, host.start_ns[ends], host.start_ns[begins]))
+    begins, ends = begins[order], ends[order]
     ran = np.zeros(len(host), bool)
     ran[calls.launch[calls.launch >= 0]] = True
     launches = runtime_calls(calls.trace, *LAUNCHING) & ~runtime_calls(calls.trace, _HOST)
@@ -71,23 +76,18 @@ def captured_graphs(calls: Calls) -> list[CapturedGraph]:
     nodes = np.flatnonzero(launches & ~ran & ~covered(launches, calls.after))
     nodes = nodes[np.argsort(host.start_ns[nodes], kind="stable")]
     joins = np.flatnonzero(runtime_calls(calls.trace, _JOIN))
-    tokens, marks = _tokens(calls, begins, _captured_tokens)
-    found: list[tuple[int, int, int, int, int]] = []
-    for number, begin in enumerate(begins.tolist()):
-        at = int(np.searchsorted(ends, begin))
-        if at < len(ends) and host.thread[ends[at]] == host.thread[begin]:
-            end = int(ends[at])
-            found.append((int(host.start_ns[begin]), int(host.start_ns[end]), begin, end, number))
+    opened, closed = host.start_ns[begins], np.sort(host.start_ns[ends])
     graphs = []
-    opened, closed = (np.sort([one[at] for one in found]) for at in (0, 1))
-    for start, stop, begin, end, number in sorted(found):
+    for begin, end, size, mark in zip(
+        begins.tolist(), ends.tolist(), *_tokens(calls, begins, _captured_tokens), strict=True
+    ):
+        start, stop = host.start_ns[[begin, end]]
         low, high = np.searchsorted(host.start_ns[nodes], (start, stop))
-        chosen, thread = nodes[low:high], host.thread[begin]
+        chosen = nodes[low:high]
         # Other threads launch into the capture as well (autograd's); where several captures are open, which
         # one is not known.
         alone = np.searchsorted(opened, stop) - np.searchsorted(closed, start, side="right") == 1
-        chosen = chosen if alone else chosen[host.thread[chosen] == thread]
-        size, mark = tokens[number], marks[number]
+        chosen = chosen if alone else chosen[host.thread[chosen] == host.thread[begin]]
         name = calls.trace.names[host.name[mark]] if mark >= 0 else ""
         graphs.append(
             CapturedGraph(chosen, (begin, end + 1), bool(((joins > begin) & (joins < end)).any()), size, name)
