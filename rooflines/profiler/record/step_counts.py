@@ -114,7 +114,7 @@ class WarmUp:
         if sum(self.times_ns[1:]) < self.busy_s * 1e9 and len(times) < BUSY_MAX_STEPS:
             self._busy_steps = len(times)
             return
-        compared = f"fewer than {2 * SETTLE_WINDOW} steps, too few to compare"
+        change, compared = math.inf, f"fewer than {2 * SETTLE_WINDOW} steps, too few to compare"
         if len(times) >= 2 * SETTLE_WINDOW:
             last = statistics.median(times[-SETTLE_WINDOW:])
             before = statistics.median(times[-2 * SETTLE_WINDOW : -SETTLE_WINDOW])
@@ -123,20 +123,15 @@ class WarmUp:
                 f"medians of the last {SETTLE_WINDOW} steps and the {SETTLE_WINDOW} before differ by "
                 f"{percent(change, 1)}"
             )
-            if change < SETTLE_LIMIT:
-                self._over = self.settled = True
-                self.rule = (
-                    f"settled after {len(self.times_ns)} warm-up steps: {compared} (limit "
-                    f"{percent(SETTLE_LIMIT)})"
-                )
-                return
-        if len(times) - self._busy_steps >= self.most or sum(times) >= self.most_s * 1e9:
-            self._over, self.settled = True, False
+        settled = change < SETTLE_LIMIT
+        if settled or len(times) - self._busy_steps >= self.most or sum(times) >= self.most_s * 1e9:
+            self._over, self.settled = True, settled
             self.rule = (
-                f"not settled after {counted(len(self.times_ns), 'warm-up step')}: {compared} (limit "
-                f"{percent(SETTLE_LIMIT)})"
+                f"{'' if settled else 'not '}settled after {counted(len(self.times_ns), 'warm-up step')}: "
+                f"{compared} (limit {percent(SETTLE_LIMIT)})"
             )
-            self.problem = f"step times had not settled when timing started: {compared}"
+            if not settled:
+                self.problem = f"step times had not settled when timing started: {compared}"
 
     def is_over(self) -> bool:
         """Whether no more steps are needed."""
