@@ -52,6 +52,7 @@ from rooflines.profiler.calls.signatures import (
 )
 from rooflines.profiler.hooks.generation_phases import current_phase
 from rooflines.profiler.hooks.module_hooks import ModuleWatch
+from rooflines.profiler.hooks.replaced import Function, replaced
 from rooflines.profiler.read.signature import LOSSY, Keywords, Positional, Signature, StoredCall, Tensors
 from rooflines.profiler.read.work_ranges import DeclaredWork, active, listening
 from rooflines.profiler.tree.tree import BACKWARD, FORWARD, OPTIMIZER, PHASES, Module
@@ -412,17 +413,17 @@ class StateGuard(ModuleWatch):
     def __enter__(self) -> StateGuard:
         # ``torch.func.functional_call`` puts tensors of the step into a module before it calls it: note what
         # was there before.
-        swap = stateless._reparametrize_module
+        self._around.enter_context(replaced("_reparametrize_module", self._swapping, stateless))
+        self._around.enter_context(register_optimizer_step_pre_hook(self._before_optimizer))
+        return super().__enter__()
 
+    def _swapping(self, swap: Function) -> Function:
         @functools.wraps(swap)
         def swapping(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             self.found_root(module)
             return swap(module, *args, **kwargs)
 
-        stateless._reparametrize_module = swapping
-        self._around.callback(setattr, stateless, "_reparametrize_module", swap)
-        self._around.enter_context(register_optimizer_step_pre_hook(self._before_optimizer))
-        return super().__enter__()
+        return swapping
 
     def __exit__(self, *details: object) -> None:
         super().__exit__(*details)

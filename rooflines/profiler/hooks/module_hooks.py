@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rooflines.profiler.hooks.guard import Guard
+from rooflines.profiler.hooks.replaced import replaced
 from rooflines.profiler.read.work_ranges import profiler_range
 from rooflines.profiler.tree.tree import module_annotation
 
@@ -196,20 +197,17 @@ def global_hooks(
         getattr(module, f"_global_{kind}_hooks", {})
         for kind in ("backward_pre", "backward", "forward_pre", "forward")
     ]
-    asked: Any = getattr(module, "_has_any_global_hook", None)
 
     def has_others() -> bool:
         return any(hook not in _OURS for table in tables for hook in table.values())
 
     _OURS.extend((before, after))
-    module._has_any_global_hook = has_others
     try:
-        with called_before, called_after:
+        with called_before, called_after, replaced("_has_any_global_hook", lambda _: has_others, module):
             yield
     finally:
         _OURS.remove(before)
         _OURS.remove(after)
-        module._has_any_global_hook = asked
 
 
 _OURS: list[Callable[..., object]] = []

@@ -393,8 +393,8 @@ def _open_ranges_ended() -> Iterator[None]:
     from torch.autograd.profiler import record_function
 
     opened, lock, owner, is_over = dict[int, Any](), threading.RLock(), os.getpid(), False
-    kind: Any = record_function
-    enter, leave = kind.__enter__, kind.__exit__
+    enter: Any = record_function.__enter__
+    leave: Any = record_function.__exit__
 
     @functools.wraps(enter)
     def entered(span: Any) -> Any:
@@ -414,14 +414,13 @@ def _open_ranges_ended() -> Iterator[None]:
             opened.pop(id(span), None)
             return leave(span, *error)
 
-    kind.__enter__, kind.__exit__ = entered, left
     try:
-        yield
+        with (
+            replaced("__enter__", lambda _: entered, record_function),
+            replaced("__exit__", lambda _: left, record_function),
+        ):
+            yield
     finally:
-        if (
-            kind.__enter__ is entered and kind.__exit__ is left
-        ):  # else the program has changed them again, and ours only pass calls on
-            kind.__enter__, kind.__exit__ = enter, leave
         with lock, _unseen():
             is_over = True
             for span in opened.values():
