@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from rooflines.device_specs.nvml import (
@@ -70,37 +70,35 @@ Question = tuple[str, ...]
 
 
 class _Number(NamedTuple):
-    """A number read by one question: its words in problems, and the conversion to the unit of a sample."""
+    """A number read by one question: its words in problems, and its unit in that of a sample."""
 
     words: str
     question: Question
-    unit: Callable[[int], float]
+    unit: float
 
 
 _STATE = {
-    "power_limit_w": _Number("power limit", ("nvmlDeviceGetEnforcedPowerLimit",), lambda mw: mw / 1e3),
-    "temperature_c": _Number("temperature", ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"), float),
-    "sm_clock_hz": _Number("SM clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"), lambda mhz: mhz * 1e6),
-    "memory_clock_hz": _Number(
-        "memory clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"), lambda mhz: mhz * 1e6
-    ),
+    "power_limit_w": _Number("power limit", ("nvmlDeviceGetEnforcedPowerLimit",), 1e-3),
+    "temperature_c": _Number("temperature", ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"), 1.0),
+    "sm_clock_hz": _Number("SM clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"), 1e6),
+    "memory_clock_hz": _Number("memory clock", ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"), 1e6),
     "ecc_corrected": _Number(
         "corrected memory errors",
         ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"),
-        int,
+        1,
     ),
     "ecc_uncorrected": _Number(
         "uncorrected memory errors",
         ("nvmlDeviceGetTotalEccErrors", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
-        int,
+        1,
     ),
 }
 _PCIE = {
     "pcie_tx_bytes_per_s": _Number(
-        "PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_TX_BYTES"), lambda kb: kb * 1e3
+        "PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_TX_BYTES"), 1e3
     ),
     "pcie_rx_bytes_per_s": _Number(
-        "PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_RX_BYTES"), lambda kb: kb * 1e3
+        "PCIe throughput", ("nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_RX_BYTES"), 1e3
     ),
 }
 
@@ -294,10 +292,10 @@ class _Gpu:
         if self._failed_readings >= LAST_READINGS:
             raise self._lost(self._error)
 
-    def number(self, number: _Number) -> float | None:
+    def number(self, number: _Number) -> Any:
         """One number in the unit of a sample."""
         answer = self.ask(number.words, number.question)
-        return None if answer is None else number.unit(answer)
+        return None if answer is None else answer * number.unit
 
     def ask(self, subject: str, *questions: Question) -> Any:
         """The answer to the first of ``questions`` that this device and driver support; None when there is
