@@ -29,8 +29,8 @@ from rooflines.profiler.monitor.monitored import (
 from rooflines.profiler.options import split_list
 from rooflines.profiler.record.reported_steps import VARIABLE
 from rooflines.profiler.samplers.clock import now_ns
+from rooflines.profiler.samplers.host import runs
 from rooflines.profiler.samplers.process import SamplerProcess, check_period
-from rooflines.profiler.samplers.storage import read_journal
 from rooflines.reports.render.progress import has_screen
 from rooflines.reports.render.screen import monitor_screen
 
@@ -205,15 +205,14 @@ def _finish(
     directory: Path, facts: MonitorFile, sampler: SamplerProcess, gpus: Mapping[str, str] | None
 ) -> Monitored:
     """Everything that is known at the end, written into ``directory``."""
-    journal = read_journal(directory / JOURNAL_FILE)
-    failure = sampler.problem.removeprefix(" ".join(journal.problems)).strip()
+    journal = sampler.journal()
     facts = replace(
         facts,
         status="complete",
         gpus={} if gpus == {} else {f"gpu{index}": name for index, name in nvidia_driver().gpus.items()},
         counters=journal.counters,
         fields=journal.fields,
-        notes=(*facts.notes, *journal.problems, *([failure] if failure else [])),
+        notes=(*facts.notes, *journal.problems, *filter(None, [sampler.failure])),
     )
     return save(directory, facts, since(facts.began_ns, journal.samples))
 
@@ -261,13 +260,8 @@ def _not_ours(pid: int) -> UsageError:
 
 def _watch(process: psutil.Process, sampler: SamplerProcess, duration_s: float | None) -> None:
     """Return when ``process`` has ended, nothing samples it any more, or ``duration_s`` is over."""
-    import psutil
-
     deadline = time.monotonic() + duration_s if duration_s is not None else float("inf")
     while (left_s := deadline - time.monotonic()) > 0 and sampler.pid is not None:
-        try:
-            if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
-                return
-        except psutil.NoSuchProcess:
+        if not runs(process):
             return
         time.sleep(min(_LOOK_EVERY_S, left_s))

@@ -810,9 +810,9 @@ class Passes:
             return
         sampler, self._sampler = self._sampler, None
         sampler.stop()
-        taken_here = self._mps.noted if self._mps is not None else ()
-        self.samples = tuple(sorted((*sampler.samples(), *taken_here), key=lambda sample: sample.time_ns))
-        self.counters, self.fields = sampler.counters(), sampler.fields()
+        journal, taken_here = sampler.journal(), self._mps.noted if self._mps is not None else ()
+        self.samples = tuple(sorted((*journal.samples, *taken_here), key=lambda sample: sample.time_ns))
+        self.counters, self.fields = journal.counters, journal.fields
         if self._others is not None:
             self.other_processes, self._others = self._others.by_name(), None
         if sampler.problem:

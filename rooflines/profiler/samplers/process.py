@@ -21,9 +21,9 @@ from rooflines.arguments import arg
 from rooflines.errors import UsageError
 from rooflines.installed import entries
 from rooflines.profiler.samplers.clock import epoch_ns
-from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
+from rooflines.profiler.samplers.fields import DeviceSample
 from rooflines.profiler.samplers.host import runs
-from rooflines.profiler.samplers.storage import Order, read_journal
+from rooflines.profiler.samplers.storage import Journal, Order, read_journal
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +75,8 @@ class SamplerProcess:
         self._detached = detached and hasattr(os, "fork")
         self._process: subprocess.Popen[bytes] | _Detached | None = None
         self._errors: IO[bytes] | None = None
-        self._failure = ""
+        #: What went wrong with the sampler process; its own problems are in the journal.
+        self.failure = ""
 
     def __enter__(self) -> SamplerProcess:
         self.start()
@@ -92,19 +93,15 @@ class SamplerProcess:
     @property
     def problem(self) -> str:
         """Sentences about what could not be sampled and why; empty without problems."""
-        return " ".join((*read_journal(self._path).problems, *([self._failure] if self._failure else ())))
+        return " ".join(filter(None, (*self.journal().problems, self.failure)))
 
     def samples(self) -> tuple[DeviceSample, ...]:
         """Every sample written so far, in the order taken; while sampling as well as after."""
-        return read_journal(self._path).samples
+        return self.journal().samples
 
-    def counters(self) -> tuple[Counter, ...]:
-        """The resolution of each field of the samples."""
-        return read_journal(self._path).counters
-
-    def fields(self) -> dict[str, Field]:
-        """The fields that samplers of other packages declare."""
-        return read_journal(self._path).fields
+    def journal(self) -> Journal:
+        """Everything written so far."""
+        return read_journal(self._path)
 
     def start(self) -> None:
         """Start the sampler and wait until it samples, or until it is clear that it will not."""
@@ -130,7 +127,7 @@ class SamplerProcess:
                 start_new_session=True,
             )
         except (OSError, UnicodeError) as error:
-            self._failure = f"No device samples: the sampler did not start: {error}."
+            self.failure = f"No device samples: the sampler did not start: {error}."
             return
         finally:
             for descriptor in terminal:
@@ -141,9 +138,9 @@ class SamplerProcess:
                 if started.wait() == 0 and pid:
                     self._process = _Detached(int(pid), started.stdin)
         deadline = time.monotonic() + START_TIMEOUT_S
-        while self._process.poll() is None and not read_journal(self._path).started:
+        while self._process.poll() is None and not self.journal().started:
             if time.monotonic() > deadline:
-                self._failure = f"No device samples: the sampler was not ready after {START_TIMEOUT_S:g} s."
+                self.failure = f"No device samples: the sampler was not ready after {START_TIMEOUT_S:g} s."
                 self.stop()
                 return
             time.sleep(0.005)
@@ -159,13 +156,13 @@ class SamplerProcess:
             process.stdin.write(b".")
             process.stdin.close()
         code = _wait(process)
-        if (code != 0 or (self._detached and ended_early)) and not self._failure:
+        if (code != 0 or (self._detached and ended_early)) and not self.failure:
             if code is None:
                 how = "does not end, even when killed"
             else:
                 cause = f" (signal {-code})" if code < 0 else f" (exit code {code})" if code else ""
                 how = f"{'ended early' if ended_early else 'did not end when requested'}{cause}"
-            self._failure = f"Device samples may be incomplete: the sampler {how}{self._last_words()}."
+            self.failure = f"Device samples may be incomplete: the sampler {how}{self._last_words()}."
         if self._errors is not None:
             self._errors.close()
 

@@ -70,7 +70,7 @@ def test_update_periods_are_in_the_journal_and_nothing_is_read_faster(stand_in, 
     for _ in range(3):
         journal.unlink(missing_ok=True)
         sampler = sampled(tmp_path, 1.0, period_s=0.005)
-        found = {counter.field: counter for counter in sampler.counters() if counter.source == "nvml"}
+        found = {counter.field: counter for counter in sampler.journal().counters if counter.source == "nvml"}
         measured = {field: found[field].update_s for field in scripted}
         if measured == pytest.approx(scripted, rel=0.2):
             break
