@@ -43,13 +43,11 @@ def launching(trace: Trace) -> tuple[Int64s, int]:
     calls = np.flatnonzero((host.kind == RUNTIME) & (host.correlation >= 0))
     if not len(calls) or not len(device):
         return np.full(len(device), -1, np.int64), 0
-    # By id; of one id those that launch, each in the order of time.
-    other = ~trace.named(is_launch)[calls]
-    order = np.lexsort((host.start_ns[calls], other, host.correlation[calls]))
-    calls, other = calls[order], other[order]
+    # By id, then time. Of an id the calls that do not launch count only where no other has it.
+    launches = trace.named(is_launch)[calls]
+    calls = calls[launches | ~np.isin(host.correlation[calls], host.correlation[calls[launches]])]
+    calls = calls[np.lexsort((host.start_ns[calls], host.correlation[calls]))]
     ids, first, several = np.unique(host.correlation[calls], return_index=True, return_counts=True)
-    launchers = np.add.reduceat(~other, first, dtype=np.int64)
-    several = np.where(launchers > 0, launchers, several)
     at = np.minimum(np.searchsorted(ids, device.correlation), len(ids) - 1)
     known = ids[at] == device.correlation
     found = np.where(known, calls[first[at]], -1)
@@ -70,13 +68,11 @@ def _by_time(called: Int64s, first: Int64s, several: Int64s, began: Int64s, whic
     place[order] = np.arange(len(which)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
     in_order = first[which] + np.minimum(place, several[which] - 1)
     paired = (numbers[which] == several[which]) & (called[in_order] <= began)
-    # By bisection, how many of the calls had begun.
-    low, high = first[which], first[which] + several[which]
-    while (low < high).any():
-        middle = (low + high) // 2
-        open_, before = low < high, called[np.minimum(middle, len(called) - 1)] <= began
-        low, high = np.where(open_ & before, middle + 1, low), np.where(open_ & ~before, middle, high)
-    return np.where(paired, in_order, np.maximum(low - 1, first[which]))
+    # Ranks instead of times, so that the ids fit next to each other on one line.
+    times, rank = distinct(np.concatenate((called, began)))
+    line = np.repeat(np.arange(len(first)), several) * len(times) + rank[: len(called)]
+    last = np.searchsorted(line, which * len(times) + rank[len(called) :], side="right") - 1
+    return np.where(paired, in_order, np.maximum(last, first[which]))
 
 
 def launched_by_collectives(trace: Trace, after: Int64s, launch: Int64s) -> Trace:
