@@ -7,6 +7,7 @@ expected layout. Checksums are not compared.
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -122,47 +123,38 @@ def _listed(classes: Sequence[str]) -> str:
     return ", ".join(classes[:4]) + more if classes else "none"
 
 
-def _published(name: str) -> Callable[[Path], Read]:
-    """The reader of MNIST or CIFAR: torchvision's, for files with any checksum."""
+def _published(name: str, folder: Path) -> Read:
+    """MNIST or CIFAR as torchvision reads them, from files with any checksum."""
+    import numpy as np
+    from torchvision import datasets
 
-    def read(folder: Path) -> Read:
-        import numpy as np
-        from torchvision import datasets
-
-        changed: dict[str, Any]
-        if name == "mnist":
-            places = (folder / "MNIST" / "raw", folder / "raw", folder)
-            inside = next(
-                (place for place in places if (place / "train-images-idx3-ubyte").is_file()), places[0]
-            )
-            kind, size, changed = (
-                datasets.MNIST,
-                28,
-                {"raw_folder": str(inside), "_check_exists": lambda _: True},
-            )
-        else:
-            kind, size = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100, 32
-            folder = folder.parent if folder.name == kind.base_folder else folder
-            inside = folder / kind.base_folder
-            changed = {"_check_integrity": lambda _: True, "meta": {**kind.meta, "md5": None}}
-        sets = []
-        for part in ("training", "test"):
-            try:
-                data = type(kind.__name__, (kind,), changed)(str(folder), train=part == "training")
-                images, labels = np.asarray(data.data), np.asarray(data.targets)
-                if images.shape[:3] != (len(labels), size, size) or labels.max() >= len(data.classes):
-                    raise DataError(
-                        f"images of {list(images.shape)}, {len(labels):,} labels up to "
-                        f"{labels.max(initial=0)}"
-                    )
-            except Exception as error:
+    changed: dict[str, Any]
+    if name == "mnist":
+        places = (folder / "MNIST" / "raw", folder / "raw", folder)
+        inside = next((place for place in places if (place / "train-images-idx3-ubyte").is_file()), places[0])
+        kind, size, changed = (
+            datasets.MNIST,
+            28,
+            {"raw_folder": str(inside), "_check_exists": lambda _: True},
+        )
+    else:
+        kind, size = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100, 32
+        folder = folder.parent if folder.name == kind.base_folder else folder
+        inside = folder / kind.base_folder
+        changed = {"_check_integrity": lambda _: True, "meta": {**kind.meta, "md5": None}}
+    sets = []
+    for part in ("training", "test"):
+        try:
+            data = type(kind.__name__, (kind,), changed)(str(folder), train=part == "training")
+            images, labels = np.asarray(data.data), np.asarray(data.targets)
+            if images.shape[:3] != (len(labels), size, size) or labels.max() >= len(data.classes):
                 raise DataError(
-                    f"the {part} set in {str(inside)!r} is corrupt ({first_line(error)})."
-                ) from None
-            sets.append(Images(images, labels, tuple(data.classes)))
-        return Read(sets[0], sets[1])
-
-    return read
+                    f"images of {list(images.shape)}, {len(labels):,} labels up to {labels.max(initial=0)}"
+                )
+        except Exception as error:
+            raise DataError(f"the {part} set in {str(inside)!r} is corrupt ({first_line(error)}).") from None
+        sets.append(Images(images, labels, tuple(data.classes)))
+    return Read(sets[0], sets[1])
 
 
 def _tiny_imagenet(folder: Path) -> Read:
@@ -241,7 +233,7 @@ def _of_classes(folder: Path) -> Images:
 
 
 _READERS: dict[str, Callable[[Path], Read]] = {
-    **{name: _published(name) for name in ("mnist", "cifar10", "cifar100")},
+    **{name: functools.partial(_published, name) for name in ("mnist", "cifar10", "cifar100")},
     "tiny-imagenet": _tiny_imagenet,
     "folder": _photographs,
 }
