@@ -22,7 +22,7 @@ from rooflines.profiler.read.records import LINE_PREFIX, OPERATOR, Int64s, Mask,
 from rooflines.profiler.records import ProgramLine
 from rooflines.profiler.tree.tree import Calls, forward_operators, is_backward_node
 
-_FRAME = re.compile(r"(?P<path>.*\.py)\((?P<line>\d+)\): (?P<function>.*)")
+_FRAME = re.compile(r"(.*\.py)\((\d+)\): (.*)")
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class ProgramLines:
 def marked_lines(calls: Calls, places: Sequence[ProgramLine]) -> ProgramLines:
     """The lines by the marks in a trace, whose numbers are those of ``places``."""
     host, names = calls.trace.host, calls.trace.names
-    marks = calls.trace.named(lambda name: name.startswith(LINE_PREFIX))
     numbers = np.array(
         [int(name.removeprefix(LINE_PREFIX)) if name.startswith(LINE_PREFIX) else -1 for name in (*names, "")]
     )
+    marks = numbers[host.name] >= 0
     at = np.flatnonzero(marks)
     last = np.maximum.accumulate(np.where(marks, np.arange(len(host)), -1))
     line = np.where((last >= 0) & (host.thread[last] == host.thread), numbers[host.name[last]], -1)
@@ -87,8 +87,8 @@ def stack_lines(calls: Calls) -> ProgramLines:
     groups = []
     for name in trace.frame_names:
         match = _FRAME.match(name)
-        place = match.groupdict("") if match else {"path": name, "line": "0", "function": ""}
-        groups.append((ProgramLine(path=place["path"], line=int(place["line"]), function=place["function"]),))
+        path, number, function = match.groups() if match else (name, 0, "")
+        groups.append((ProgramLine(path=path, line=int(number), function=function),))
     return ProgramLines(tuple(groups), _through_backward(calls, line), are_functions=True)
 
 
