@@ -24,7 +24,6 @@ from rooflines.arguments import arg
 from rooflines.errors import TraceError
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.communication_kernels import communicates
-from rooflines.profiler.read.distinct import distinct
 from rooflines.profiler.read.document import Args, Event
 from rooflines.profiler.read.exchanges import noted
 from rooflines.profiler.read.intervals import Intervals
@@ -306,12 +305,11 @@ class Columns:
         args = [_annotated(event.args) if event.args else _NO_ARGS for event in events]
         # A kernel of any name with a collective's note belongs to it; a copy with such a note is part of it
         # and stays a copy.
-        codes, which = distinct(name)
-        exchanges = np.array([communicates(self.names.listed[code]) for code in codes.tolist()], bool)[which]
-        exchanges |= np.array(
+        noted = np.array(
             [isinstance(values.collective, str) and values.collective != "" for values in args], bool
         )
-        kind[(kind == KERNEL) & exchanges] = COMMUNICATION
+        exchanges = self.names.meanings[name] & _IS_EXCHANGE > 0
+        kind[(kind == KERNEL) & (exchanges | noted)] = COMMUNICATION
         collectives = np.full(len(events), -1, np.int32)
         for i in np.flatnonzero(kind == COMMUNICATION).tolist():
             collectives[i] = self._collective(args[i])
@@ -492,14 +490,15 @@ class Columns:
         return number
 
     def _collective(self, args: Args) -> int:
-        what, dtype = _word(args.collective), _word(args.collective_dtype)
+        what, sent, received, dtype = _message(args)
         if what is None:
             return -1
         number = integer(args.group)
         group = _word(args.group) or (None if number is None else str(number))
-        sizes = integer(args.elements_in), integer(args.elements_out)
         exchange = noted(
-            Exchange(what, None, *sizes, dtype, group, integer(args.group_size), _ranks(args.group_ranks))
+            Exchange(
+                what, None, sent, received, dtype, group, integer(args.group_size), _ranks(args.group_ranks)
+            )
         )
         return self._number(exchange, self.collectives, exchange, 1000 + 4 * (len(what) + len(group or "")))
 
@@ -608,7 +607,7 @@ class _Codes(dict[Any, int]):
         return np.frombuffer(self._meanings, np.uint8)
 
 
-_IS_MARK, _IS_NCCL, _IS_DECLARED, _IS_PLAIN = 1, 2, 4, 8
+_IS_MARK, _IS_NCCL, _IS_DECLARED, _IS_PLAIN, _IS_EXCHANGE = 1, 2, 4, 8, 16
 
 
 def _meaning(name: str) -> int:
@@ -618,6 +617,7 @@ def _meaning(name: str) -> int:
         | _IS_NCCL * name.startswith(_NCCL)
         | _IS_DECLARED * name.startswith(RANGE_PREFIX)
         | _IS_PLAIN * ("::" not in name and "Backward" not in name)
+        | _IS_EXCHANGE * communicates(name)
     )
 
 
