@@ -12,7 +12,7 @@ import numpy as np
 from rooflines.profiler.read.distinct import Int64s, distinct
 
 Intervals = Int64s
-_NONE: Intervals = np.empty((0, 2), np.int64)
+NONE: Intervals = np.empty((0, 2), np.int64)
 
 
 def union(starts: Int64s, ends: Int64s) -> Intervals:
@@ -21,7 +21,7 @@ def union(starts: Int64s, ends: Int64s) -> Intervals:
     if not keep.all():
         starts, ends = starts[keep], ends[keep]
     if starts.size == 0:
-        return _NONE
+        return NONE
     if (
         starts[1:] < starts[:-1]
     ).any():  # most columns are in order, and copies of them would take most of the time
@@ -105,7 +105,7 @@ def clip(intervals: Intervals, start: int, end: int) -> Intervals:
 
 def merge(*sets: Intervals) -> Intervals:
     """The union of several sets."""
-    every = np.concatenate((_NONE, *sets))
+    every = np.concatenate((NONE, *sets))
     return union(every[:, 0], every[:, 1])
 
 

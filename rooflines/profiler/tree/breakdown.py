@@ -25,8 +25,6 @@ from rooflines.profiler.read.records import (
 )
 from rooflines.profiler.tree.tree import OPTIMIZER, OUTSIDE, Calls
 
-_NOTHING: Intervals = np.empty((0, 2), np.int64)
-
 
 def device_intervals(trace: Trace, *kinds: int) -> Intervals:
     """The union of the device events of the given kinds (all kinds when none is given)."""
@@ -44,7 +42,9 @@ def data_loading(calls: Calls) -> Intervals:
     return host_intervals(calls, (calls.trace.host.kind == ANNOTATION) & (calls.phase == OUTSIDE))
 
 
-def step_breakdown(calls: Calls, windows: Intervals, without: Intervals = _NOTHING) -> dict[str, Int64s]:
+def step_breakdown(
+    calls: Calls, windows: Intervals, without: Intervals = intervals.NONE
+) -> dict[str, Int64s]:
     """Nanoseconds of each of ``windows`` by kind, leaving out ``without``; over the kinds they sum to the
     length that is left."""
     host = calls.trace.host

@@ -44,7 +44,7 @@ def whole_window(calls: Calls) -> Intervals:
         operators = calls.trace.host.kind == OPERATOR
         starts, ends = calls.trace.host.start_ns[operators], calls.end_ns[operators]
     if not len(starts):
-        return np.empty((0, 2), np.int64)
+        return intervals.NONE
     return np.array([[starts.min(), ends.max()]], np.int64)
 
 

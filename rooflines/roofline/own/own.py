@@ -176,7 +176,7 @@ def own(counts: Counts) -> Attribution:
     notes += (*missing_kernels(counts),)
     kept = np.zeros(0, bool)
     phase = np.zeros(0, np.int64)
-    overhead = np.empty((0, 2), np.int64)
+    overhead = intervals.NONE
     earlier_ns = 0
     lost = Lost()
     if len(trace.device):

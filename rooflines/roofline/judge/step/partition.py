@@ -328,7 +328,7 @@ def _exclusive(
         np.add.at(times, ranks, ends - starts)
         return {rank: time_ns for rank, time_ns in enumerate(times.tolist()) if time_ns}, busy
     found = {}
-    taken = np.empty((0, 2), np.int64)
+    taken = intervals.NONE
     for rank, chosen in places_of(ranks):
         own = intervals.union(starts[chosen], ends[chosen])
         found[rank] = intervals.length(intervals.subtract(own, taken))
