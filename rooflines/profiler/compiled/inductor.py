@@ -28,7 +28,6 @@ from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.profiler.records import Numbers
 
 VARYING = "compiled for varying sizes that are not recorded; use torch.compile(..., dynamic=False)"
-_NO_SYMBOLS = frozenset[Any]()
 # Files, numbers and functions of lines, and calls of operators as text, each with its number.
 _Line: TypeAlias = tuple[str, int, str]
 _Lines: TypeAlias = dict[_Line, int]
@@ -307,12 +306,7 @@ class GraphReader:
     def _access(self, dep: Any, turns: int, adds: bool = False) -> Access:
         """The elements that one load or store reaches in loops of these sizes."""
         number, tensor = self._buffer(self._memory(dep.name))
-        assert tensor.strides is not None
-        last = (
-            sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
-            if tensor.numel
-            else -1
-        )
+        last = tensor.extent - 1
         if not _has_index(dep):
             return Access(number, tensor.distinct, 0, last, adds)
         sizes = {variable: _integer(size) for variable, size in zip(dep.var_names, dep.size, strict=True)}
@@ -338,7 +332,7 @@ class GraphReader:
 
 
 def _integer(size: Any) -> int:
-    if getattr(size, "free_symbols", _NO_SYMBOLS):
+    if getattr(size, "free_symbols", None):
         raise _Varying
     return int(size)
 

@@ -9,7 +9,6 @@ call as ``run.json`` and ``compiled.json`` store it, with the arguments that a t
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -198,6 +197,13 @@ class TensorArg:
         )
 
     @property
+    def extent(self) -> int:
+        """Elements from the first to the last one in memory."""
+        if self.strides is None or len(self.strides) != len(self.shape) or not self.numel:
+            return self.numel
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the distinct elements."""
         return self.distinct * self.itemsize
@@ -345,13 +351,9 @@ def _json(text: str) -> Any:
     if text[0] not in "[-0123456789":
         return MISSING
     try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return MISSING
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(name)
 
 
 def _plain(value: Any) -> Argument:

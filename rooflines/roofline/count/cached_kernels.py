@@ -18,7 +18,7 @@ from rooflines.profiler.compiled.records import Access, CompiledKernel, as_buffe
 from rooflines.profiler.read.signature import Signature, StoredCall, TensorArg
 from rooflines.roofline.count.counts import Counts, Group, Variant
 from rooflines.roofline.count.formulas import CallCount, Work, count
-from rooflines.roofline.count.formulas.arguments import TensorArgs, extent_of
+from rooflines.roofline.count.formulas.arguments import TensorArgs
 from rooflines.roofline.count.formulas.families import texts
 from rooflines.roofline.count.formulas.generated_kernels import (
     ONE_EACH,
@@ -131,7 +131,7 @@ def _accesses(signature: Signature, kernel: CachedKernel) -> tuple[TensorArgs, l
             return none
         tensors = (*fragment.inputs, *fragment.results)
         whole = [
-            Access(number, tensor.numel, 0, max(extent_of(tensor) - 1, 0))
+            Access(number, tensor.numel, 0, max(tensor.extent - 1, 0))
             for number, tensor in enumerate(tensors)
         ]
         return tensors, whole[: len(fragment.inputs)], whole[len(fragment.inputs) :]
@@ -146,7 +146,7 @@ def _accesses(signature: Signature, kernel: CachedKernel) -> tuple[TensorArgs, l
         return none
     numbers = {name: number for number, name in enumerate(pointers)}
     reads, writes = source.accessed(
-        integers, {name: (numbers[name], extent_of(tensor)) for name, tensor in pointers.items()}
+        integers, {name: (numbers[name], tensor.extent) for name, tensor in pointers.items()}
     )
     return tuple(pointers.values()), reads, writes
 

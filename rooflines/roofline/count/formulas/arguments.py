@@ -191,15 +191,7 @@ def distinct(tensor: TensorArg) -> int:
 
     A tensor cannot hold more distinct elements than lie between its first and its last one.
     """
-    extent = extent_of(tensor)
-    return min(tensor.distinct, extent) if extent > 0 else tensor.distinct
-
-
-def extent_of(tensor: TensorArg) -> int:
-    """Elements from the first to the last one in memory."""
-    if tensor.strides is None or len(tensor.strides) != len(tensor.shape) or not tensor.numel:
-        return tensor.numel
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
+    return min(tensor.distinct, tensor.extent) if tensor.extent > 0 else tensor.distinct
 
 
 def size_of(dtype: str) -> int:
