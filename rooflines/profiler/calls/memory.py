@@ -63,6 +63,7 @@ def record_with_memory(
     before: int = 0,
     restore: bool = True,
     held: Callable[[], Iterable[torch.Tensor]] = tuple,
+    opens: Callable[[str], bool] = lambda _: False,
 ) -> StepCalls:
     """``record(step, fake)`` with the memory of the step at its peak.
 
@@ -78,7 +79,7 @@ def record_with_memory(
         with followed:
             step()
 
-    recording = record(watched, fake, followed, restore)
+    recording = record(watched, fake, followed, restore, opens)
     recording.memory = followed.peak(recording)
     return recording
 
