@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 # A function of another library, with any arguments and any result.
@@ -50,17 +51,17 @@ def when_imported(name: str, then: Callable[[], None]) -> Iterator[None]:
         finder.remove()
 
 
+@dataclass(eq=False)
 class _Finder:
     """A finder of modules that finds none itself, and calls ``then`` once the module ``name`` has been
     imported."""
 
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name = name
-        self._then = then
+    name: str
+    then: Callable[[], None]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """The module's own spec with its loader's end extended, by the finders after this one."""
-        if name != self._name:
+        if name != self.name:
             return None
         self.remove()
         spec = importlib.util.find_spec(name)
@@ -70,7 +71,7 @@ class _Finder:
 
             def exec_module(module: Any) -> None:
                 execute(module)
-                self._then()
+                self.then()
 
             loader.exec_module = exec_module
         return spec

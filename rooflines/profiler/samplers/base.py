@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TypeAlias
 
@@ -50,6 +51,7 @@ class Sampler:
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 
+@dataclass(eq=False)
 class PluggedInSampler(Sampler):
     """The sampler that the entry point ``name = path`` opens for the process ``pid``, read every ``period_s``
     seconds.
@@ -58,19 +60,17 @@ class PluggedInSampler(Sampler):
     fails delays no other sampler.
     """
 
-    def __init__(self, name: str, path: str, pid: int, period_s: float) -> None:
-        self._name = name
-        self._path = path
-        self._pid = pid
-        self._asked_period_s = period_s
-        self._sampler: Sampler | None = None
+    name: str
+    path: str
+    pid: int
+    asked_period_s: float
+    sampler: Sampler | None = None
 
     def __str__(self) -> str:
-        return f"The sampler {self._name!r} ({self._path})"
+        return f"The sampler {self.name!r} ({self.path})"
 
     def counters(self) -> Sequence[Counter]:
-        sampler: Sampler | None = resolve_name(self._path)(self._pid, self._asked_period_s)
-        self._sampler = sampler
+        sampler = self.sampler = resolve_name(self.path)(self.pid, self.asked_period_s)
         if sampler is None:
             return ()
         counters = sampler.counters()
@@ -78,11 +78,11 @@ class PluggedInSampler(Sampler):
         return counters
 
     def read(self) -> Sequence[DeviceSample]:
-        return [self._checked(sample) for sample in self._sampler.read()] if self._sampler is not None else ()
+        return [self._checked(sample) for sample in self.sampler.read()] if self.sampler is not None else ()
 
     def close(self) -> None:
-        if self._sampler is not None:
-            self._sampler.close()
+        if self.sampler is not None:
+            self.sampler.close()
 
     def _checked(self, sample: DeviceSample) -> DeviceSample:
         """The sample with plain numbers. Raises DeviceError for an undeclared key, ValueError or TypeError
