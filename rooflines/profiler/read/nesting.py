@@ -104,6 +104,12 @@ def covered(chosen: Mask, after: Int64s) -> Mask:
     return covered
 
 
+def enclosed(chosen: Mask, after: Int64s) -> Int64s:
+    """The number of chosen events that each event encloses."""
+    total = np.concatenate(([0], np.cumsum(chosen)))
+    return total[after] - total[1:]
+
+
 def exclusive(thread: npt.NDArray[np.integer], start: Int64s, end: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """The time of nested events in pieces that belong to one event each, the innermost: the event, start and
     end of every piece.

@@ -24,7 +24,7 @@ from rooflines.profiler.read.columns import IS_PROGRAM, LONGEST_NAME, Columns, s
 from rooflines.profiler.read.document import Document
 from rooflines.profiler.read.launches import launching
 from rooflines.profiler.read.missing_device import lacks_device
-from rooflines.profiler.read.nesting import nest_events
+from rooflines.profiler.read.nesting import enclosed, nest_events
 from rooflines.profiler.read.perfetto import as_kineto
 from rooflines.profiler.read.records import (
     ANNOTATION,
@@ -226,14 +226,9 @@ def whole_part(trace: Trace) -> Trace:
     else:
         notes.append("no step is known to be complete: figures are those of the part that was read")
     if on_device:
-        launch = launching(trace)[0]
-        launches_before = np.concatenate(
-            ([0], np.cumsum(np.bincount(launch[launch >= 0], minlength=len(host))))
-        )
+        ran = np.isin(np.arange(len(host)), launching(trace)[0])
         # Neither they nor what they enclose launched a device event that was read.
-        silent = (host.kind == OPERATOR) & (
-            launches_before[nest_events(host, is_step)[0]] == launches_before[:-1]
-        )
+        silent = (host.kind == OPERATOR) & ~ran & (enclosed(ran, nest_events(host, is_step)[0]) == 0)
         keep &= ~silent
         notes += (
             f"operators left out because their device event may be missing: {int(silent.sum()):,}",

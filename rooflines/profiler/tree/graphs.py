@@ -69,8 +69,7 @@ def captured_graphs(calls: Calls) -> list[CapturedGraph]:
         return []
     order = np.lexsort((begins, host.start_ns[ends], host.start_ns[begins]))
     begins, ends = begins[order], ends[order]
-    ran = np.zeros(len(host), bool)
-    ran[calls.launch[calls.launch >= 0]] = True
+    ran = np.isin(np.arange(len(host)), calls.launch)
     launches = runtime_calls(calls.trace, *LAUNCHING) & ~runtime_calls(calls.trace, _HOST)
     # A runtime call and the driver's call in it are one launch.
     nodes = np.flatnonzero(launches & ~ran & ~covered(launches, calls.after))

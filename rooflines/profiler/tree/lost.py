@@ -12,7 +12,7 @@ import numpy as np
 
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.nesting import covered
+from rooflines.profiler.read.nesting import covered, enclosed
 from rooflines.profiler.read.records import Int64s, Mask, Trace
 from rooflines.profiler.tree.graphs import runtime_calls
 from rooflines.profiler.tree.tree import Calls
@@ -42,8 +42,7 @@ def find_lost(calls: Calls, within: Mask, belongs: Mask) -> Lost:
     launching = runtime_calls(trace, "Launch") & ~runtime_calls(trace, "HostFunc") & _has_id(host.correlation)
     if trace.cut_ns is not None or not launching.any():
         return Lost()
-    ran = np.zeros(len(host), bool)
-    ran[launch[launch >= 0]] = True
+    ran = np.isin(np.arange(len(host)), launch)
     events = np.flatnonzero(belongs & (launch < 0) & _has_id(device.correlation))
     events = events[~earlier(calls)[events]] if len(events) else events
     silent = np.flatnonzero(launching & ~ran & within)
@@ -53,8 +52,7 @@ def find_lost(calls: Calls, within: Mask, belongs: Mask) -> Lost:
     ran[silent[np.isin(host.correlation[silent], device.correlation)]] = True
     # A runtime call and the driver's call in it are one launch, and either one may have the kernel's id.
     launching &= ~covered(launching, calls.after)
-    before = np.concatenate(([0], np.cumsum(ran)))
-    ran = before[calls.after] > before[:-1]
+    ran |= enclosed(ran, calls.after) > 0
     launching[launching] = ~inside(host.start_ns[launching], _captures(trace))
     lost = np.flatnonzero(launching & ~ran & within)
     lost = lost[np.argsort(host.start_ns[lost], kind="stable")]

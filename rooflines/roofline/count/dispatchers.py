@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from rooflines.profiler.read.distinct import distinct, distinct_rows
-from rooflines.profiler.read.nesting import covered
-from rooflines.profiler.read.records import OPERATOR, Int64s, Mask
+from rooflines.profiler.read.nesting import covered, enclosed
+from rooflines.profiler.read.records import OPERATOR
 from rooflines.profiler.read.signature import Signature
 from rooflines.roofline.count.counts import Counts, Group
 from rooflines.roofline.count.formulas.decomposed import DECOMPOSED, SOMETIMES_DECOMPOSED
@@ -107,9 +107,3 @@ def pass_wrapped_attention(counts: Counts) -> Iterable[Group]:
     return counts.dispatching(
         np.flatnonzero(products & library & (enclosed(products, counts.calls.after) > 0))
     )
-
-
-def enclosed(chosen: Mask, after: Int64s) -> Int64s:
-    """The number of chosen events that each event encloses."""
-    total = np.concatenate(([0], np.cumsum(chosen)))
-    return total[after] - total[1:]

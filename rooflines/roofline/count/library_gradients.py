@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rooflines.profiler.read.nesting import enclosed
 from rooflines.profiler.read.records import OPERATOR, Int64s
 from rooflines.profiler.read.signature import Signature, TensorArg
 from rooflines.roofline.count.counts import Counts, Group, Variant, places_of
-from rooflines.roofline.count.dispatchers import enclosed
 from rooflines.roofline.count.formulas import count
 from rooflines.roofline.count.formulas.arguments import listed
 from rooflines.roofline.count.formulas.nodes import FORWARD_NEEDED

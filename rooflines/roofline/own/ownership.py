@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rooflines.profiler.read.nesting import covered
+from rooflines.profiler.read.nesting import covered, enclosed
 from rooflines.profiler.read.records import OPERATOR, Int64s
 from rooflines.profiler.tree.tree import Calls
 from rooflines.roofline.count.counts import Counts, unset
-from rooflines.roofline.count.dispatchers import enclosed
 
 _IN_PLACE = re.compile(r"(?<!_)_$|^_$")
 
