@@ -31,7 +31,6 @@ from rooflines.profiler.directory import (
     SAMPLES_FILE,
     check_directory,
     default_directory,
-    directory_of_rank,
     discard,
     saved_with,
 )
@@ -173,7 +172,8 @@ def _checked(
     check_formats(options.formats, traced=options.trace)
     options.check()
     directory = Path(options.output) if options.output is not None else default_directory(name, kind)
-    directory = directory_of_rank(directory) if as_rank else directory
+    if as_rank and (rank := rank_here()) is not None:
+        directory /= f"rank{rank.number}"
     check_directory(directory)
     return directory, given_ceilings(
         options.ceilings, None if as_rank and options.device == "auto" else str(options.device)

@@ -73,13 +73,6 @@ def timestamp() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def directory_of_rank(directory: Path) -> Path:
-    """Return where this process records a run into ``directory``: there, or in a subdirectory as one of
-    several ranks."""
-    rank = rank_here()
-    return directory if rank is None else directory / f"rank{rank.number}"
-
-
 def file_stem(name: str) -> str:
     """``name`` with everything but letters, digits, dot, dash and underscore replaced, short enough for a
     file name."""

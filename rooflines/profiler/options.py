@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias, get
 from rooflines.arguments import arg
 from rooflines.errors import DeviceError, WorkloadError
 from rooflines.profiler.distributed import local_rank
+from rooflines.units import counted
 
 if TYPE_CHECKING:
     import torch
@@ -234,7 +235,7 @@ def find_device(device: torch.device | str) -> torch.device:
         number = int(index) if index else _own_gpu(count)
         if number >= count:
             raise DeviceError(
-                f"{arg('device', name)}: this machine has {count} GPU{'s' if count > 1 else ''}.",
+                f"{arg('device', name)}: this machine has {counted(count, 'GPU')}.",
                 hint=f"Choose from cuda:0 to cuda:{count - 1}.",
             )
         return torch.device("cuda", number)

@@ -429,7 +429,7 @@ class DataLoading(LoaderWatch):
         self._traced: Sequence[Waited] = ()
         self._workers_cpu_s = 0.0  # over the timed steps so far
         self._workers_from_s = 0.0
-        self._resident_until: int | None = None
+        self._resident_until = 0
 
     @functools.cached_property
     def _clock(self) -> StepClock:
@@ -526,7 +526,7 @@ class DataLoading(LoaderWatch):
         else:
             self._clock.end()
         count = len(self._clock)
-        in_time = self._resident_until is None or time.perf_counter_ns() < self._resident_until
+        in_time = time.perf_counter_ns() < self._resident_until
         if count < RESIDENT_MIN_STEPS or (count < RESIDENT_MAX_STEPS and in_time):
             self._clock.begin()
             return True

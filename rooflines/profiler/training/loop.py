@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rooflines.arguments import arg
-from rooflines.errors import DataError, RooflinesError, WorkloadError, writing
+from rooflines.errors import DataError, RooflinesError, WorkloadError, first_line, writing
 from rooflines.profiler.machine.others import OthersMeter
 from rooflines.profiler.options import PointOptions
 from rooflines.profiler.progress import Progress
@@ -270,9 +270,7 @@ def read_weights(path: str) -> State:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle, zip and torch's own types
-        raise DataError(
-            f"{path!r} cannot be read: {str(error).partition(chr(10))[0]}", hint="Save a state_dict."
-        ) from None
+        raise DataError(f"{path!r} cannot be read: {first_line(error)}.", hint="Save a state_dict.") from None
     for key in ("state_dict", "model", "network"):
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
