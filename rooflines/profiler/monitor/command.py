@@ -18,6 +18,7 @@ from rooflines.errors import CommandError, UsageError
 from rooflines.profiler.monitor.monitored import Ending
 from rooflines.profiler.samplers.clock import now_ns
 from rooflines.profiler.samplers.host import own_peak_rss_bytes
+from rooflines.profiler.samplers.process import children_left
 
 if TYPE_CHECKING:
     import resource
@@ -69,7 +70,9 @@ class HeldCommand:
             )
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        self._ignores_children = self._signals.enter_context(_children_kept())
+        # The system keeps how our children end until we ask, which it does not where SIGCHLD is ignored.
+        kept = children_left(lambda handler: handler is signal.SIG_IGN)
+        self._ignores_children = self._signals.enter_context(kept)
         held, self._hold = os.pipe()
         self._failed, failed = os.pipe()
         self.pid = os.fork()
@@ -181,23 +184,6 @@ def command_error(message: str, hint: str, exit_code: int) -> CommandError:
     error = CommandError(message, hint=hint)
     error.exit_code = exit_code
     return error
-
-
-@contextlib.contextmanager
-def _children_kept() -> Iterator[bool]:
-    """The system keeps how our children end until we ask, which it does not where SIGCHLD is ignored; yields
-    whether it was."""
-    ignored = (
-        signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
-        and threading.current_thread() is threading.main_thread()
-    )
-    if ignored:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        yield ignored
-    finally:
-        if ignored:
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 import psutil
@@ -106,11 +107,13 @@ class SamplerProcess:
     def start(self) -> None:
         """Start the sampler and wait until it samples, or until it is clear that it will not."""
         terminal: tuple[int, ...] = ()
+        handled = contextlib.ExitStack()
         try:
             self._path.unlink(missing_ok=True)
             if self.farewell and os.name == "posix":
                 terminal = (os.dup(2),)
-            handled = _children_unnoticed() if self._detached else contextlib.ExitStack()
+            if self._detached:  # the program's own handler is not told of the one between
+                handled.enter_context(children_left(callable))
             # A file, not a pipe: it is not read during the run, and a full pipe would block the writer.
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process runs)
             started = self._process = subprocess.Popen(
@@ -128,6 +131,7 @@ class SamplerProcess:
             )
         except (OSError, UnicodeError) as error:
             self.failure = f"No device samples: the sampler did not start: {error}."
+            handled.close()
             return
         finally:
             for descriptor in terminal:
@@ -226,14 +230,19 @@ def gpus_in_use(device: torch.device) -> tuple[str, ...]:
     return tuple(dict.fromkeys((str(device), *used)))
 
 
-def _children_unnoticed() -> contextlib.ExitStack:
-    """Until it closes, the program's own handler is not told of children that end."""
-    stack = contextlib.ExitStack()
-    with contextlib.suppress(ValueError):  # not the main thread
-        handler = signal.getsignal(signal.SIGCHLD)
-        if callable(handler):
-            stack.callback(signal.signal, signal.SIGCHLD, signal.signal(signal.SIGCHLD, signal.SIG_DFL))
-    return stack
+@contextlib.contextmanager
+def children_left(applies: Callable[[Any], bool]) -> Iterator[bool]:
+    """Inside, the system does nothing when a child of ours ends, if what it did ``applies``; yields whether
+    it did."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    applied = threading.current_thread() is threading.main_thread() and applies(handler)
+    if applied:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield applied
+    finally:
+        if applied:
+            signal.signal(signal.SIGCHLD, handler)
 
 
 class _Detached(psutil.Process):
