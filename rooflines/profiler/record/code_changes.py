@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from rooflines.profiler.hooks.module_hooks import global_hooks
 from rooflines.profiler.hooks.replaced import Function, replaced
 from rooflines.profiler.options import OptionValues
 from rooflines.profiler.workloads.inputs import tensors_in
@@ -51,10 +52,7 @@ def code_changes() -> Iterator[None]:
     modules = _Modules(changes.options, results)
     with contextlib.ExitStack() as made:
         made.enter_context(replaced("backward", lambda method: _noting(method, results), torch.Tensor))
-        made.callback(torch.nn.modules.module.register_module_forward_pre_hook(modules.before).remove)
-        made.callback(
-            torch.nn.modules.module.register_module_forward_hook(modules.after, always_call=True).remove
-        )
+        made.enter_context(global_hooks(modules.before, modules.after))
         precision = str(changes.options.get("precision", ""))
         if precision.startswith("amp-"):
             kind = "cuda" if torch.cuda.is_available() else "cpu"
