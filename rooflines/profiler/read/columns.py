@@ -318,13 +318,7 @@ class Columns:
             (
                 kind,
                 name,
-                # The process of a device event is its device, where the event itself does not say.
-                ordinals(
-                    [
-                        event.pid if values.device is None else values.device
-                        for event, values in zip(events, args, strict=True)
-                    ]
-                ),
+                _devices(events, args),
                 integers([_stream(event, values) for event, values in zip(events, args, strict=True)], 0),
                 start,
                 end,
@@ -390,12 +384,7 @@ class Columns:
         columns = (
             _field(args, "correlation"),
             _field(args, "awaited_record"),
-            ordinals(
-                [
-                    event.pid if values.device is None else values.device
-                    for event, values in zip(events, args, strict=True)
-                ]
-            ),
+            _devices(events, args),
             np.where(of_host, -1, stream),
             np.where(of_stream, stream, _field(args, "awaited_stream")),
         )
@@ -733,6 +722,12 @@ def _label(event: Event) -> str:
     """What says where an event of no use here comes from: its category, or the process that a metadata event
     names."""
     return _word(event.cat) or (_word(event.args.name) if event.args else None) or ""
+
+
+def _devices(events: list[Event], args: list[Args]) -> Int32s:
+    """The device of each event: its process, where the event itself does not say."""
+    given = zip(events, args, strict=True)
+    return ordinals([event.pid if values.device is None else values.device for event, values in given])
 
 
 def _stream(event: Event, args: Args) -> Any:

@@ -273,18 +273,14 @@ def from_kineto(name: str, args: dict[str, Any], list_dtype: str = "float32") ->
     return Signature(name, tuple(_argument(*argument, list_dtype) for argument in arguments))
 
 
-def collective(name: str, kind: Any, elements_in: Any, elements_out: Any, dtype: Any) -> Signature:
+def collective(
+    name: str, kind: str | None, elements_in: int | None, elements_out: int | None, dtype: str | None
+) -> Signature:
     """The signature of the event that a process group leaves of a collective: what was done, how many
     elements this rank sent and received, and their dtype (``"allreduce"``, 1024, 1024, ``"Float"``); MISSING
-    for what is not of that form."""
-    return Signature(
-        name,
-        (
-            kind if isinstance(kind, str) else MISSING,
-            *(number if isinstance(number, int) else MISSING for number in (elements_in, elements_out)),
-            COLLECTIVE_DTYPES.get(dtype, MISSING) if isinstance(dtype, str) else MISSING,
-        ),
-    )
+    for what is not known."""
+    said = (kind, elements_in, elements_out, COLLECTIVE_DTYPES.get(dtype or ""))
+    return Signature(name, tuple(MISSING if value is None else value for value in said))
 
 
 def _argument(dims: Any, kind: Any, strides: Any, concrete: Any, list_dtype: str) -> Argument:
