@@ -183,7 +183,7 @@ class Passes:
         self._timed_faults: int | None = None
         self._faults: int | None = None
         self._range_ns: float | None = None
-        self._page_ns: float | None = None
+        self._page_s: float | None = None
         self._stretches: list[TimedStretch] = []
         self._timed_began_ns: int | None = None
         self._slowed_by: str | None = None
@@ -717,7 +717,7 @@ class Passes:
         self.loading.begin_traced(keep_batches=kind == "steps")
         pages = self._timed_faults
         if kind == "steps" and pages and not self._on_gpu:
-            self._page_ns = page_s() * 1e9
+            self._page_s = page_s()
         reserve = (
             HeapReserve()
             if kind == "steps" and pages is not None and pages < _FEW_PAGES * len(self.timed)
@@ -878,7 +878,7 @@ class Passes:
             timed_page_faults=self._timed_faults,
             traced_page_faults=traced.page_faults,
             traced_step_faults=known(traced.step_faults, len(traced.times_ns)),
-            page_ns=self._page_ns,
+            page_ns=None if self._page_s is None else self._page_s * 1e9,
             timed_began_ns=self._timed_began_ns,
             timed_stretch=longest if len(self._stretches) > 1 else None,
             range_ns=self._range_ns,

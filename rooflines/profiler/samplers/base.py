@@ -70,7 +70,8 @@ class PluggedInSampler(Sampler):
         return f"The sampler {self.name!r} ({self.path})"
 
     def counters(self) -> Sequence[Counter]:
-        sampler = self.sampler = resolve_name(self.path)(self.pid, self.asked_period_s)
+        sampler: Sampler | None = resolve_name(self.path)(self.pid, self.asked_period_s)
+        self.sampler = sampler
         if sampler is None:
             return ()
         counters = sampler.counters()

@@ -18,7 +18,7 @@ import numpy as np
 from rooflines.profiler.read import intervals
 from rooflines.profiler.read.distinct import distinct
 from rooflines.profiler.read.intervals import Intervals
-from rooflines.profiler.read.nesting import covered, exclusive, nest
+from rooflines.profiler.read.nesting import covered, enclosed, exclusive, nest
 from rooflines.profiler.read.records import (
     ANNOTATION,
     COMPILING,
@@ -36,7 +36,6 @@ from rooflines.profiler.tree.tree import BACKWARD, Calls, is_backward_node
 from rooflines.roofline.analysis import HostWork, Recomputation, Synchronization
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.count.counts import places_of, unset
-from rooflines.roofline.count.dispatchers import enclosed
 from rooflines.roofline.judge.step.partition import COMMUNICATION_CALLS
 from rooflines.roofline.judge.step.times import per_step
 from rooflines.roofline.own.own import Attribution
