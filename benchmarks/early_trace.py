@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 from sampling_overhead import CONFIDENCE, interval, training_step
 
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.module_hooks import ModuleRanges
 from rooflines.profiler.record.tracer import Tracer
 
@@ -61,7 +62,7 @@ def traced(step: Callable[[], None], path: Path) -> None:
     """One step under the profiler, with ranges around modules, and its trace written."""
     import torch
 
-    tracer = Tracer(lambda: torch.device("cpu"), cuda=False, steps=1, modules=ModuleRanges())
+    tracer = Tracer(lambda: torch.device("cpu"), cuda=False, steps=1, modules=ModuleRanges(), guard=Guard())
     tracer.start()
     step()
     tracer.step()

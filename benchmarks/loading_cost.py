@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.machine.environment import collect_environment
 from rooflines.profiler.record.data_loading import LoaderWatch
 from rooflines.serial import to_plain
@@ -41,7 +42,7 @@ def main() -> None:
     loader = DataLoader(torch.arange(asked.batches), batch_size=None)
 
     def watched_ns() -> int:
-        with LoaderWatch() as watch:
+        with LoaderWatch(Guard()) as watch:
             taken_ns = epoch_ns(loader)
             assert watch.take().batches == asked.batches
         return taken_ns

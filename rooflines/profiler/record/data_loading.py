@@ -66,8 +66,8 @@ class LoaderWatch:
     the step may not wait for what they wait for.
     """
 
-    def __init__(self, guard: Guard | None = None) -> None:
-        self._guard = guard or Guard()
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
         self._arrived = self._guard.about(self._note)
         self.keep = self.resident = self.paused = self.tracing = False
         self._on = self._inside = False

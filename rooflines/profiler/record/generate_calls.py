@@ -34,10 +34,8 @@ class GenerateCalls:
     tokens of each prompt and the new ones (None where they differ), ``sizes`` those of the model.
     """
 
-    def __init__(
-        self, on_end: Callable[[Any], None], is_watched: Callable[[], bool], guard: Guard | None = None
-    ) -> None:
-        self._guard = guard or Guard()
+    def __init__(self, on_end: Callable[[Any], None], is_watched: Callable[[], bool], guard: Guard) -> None:
+        self._guard = guard
         self.generations: list[Numbers] = []
         self.lengths: tuple[int, int, int] | None = None
         self.sizes: GenerationSizes | None = None

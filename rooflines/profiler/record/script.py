@@ -70,10 +70,10 @@ class StepHooks:
     def __init__(
         self,
         on_doing: Callable[[Doing], None],
-        may_change: Callable[[], bool] = lambda: True,
-        is_away: Callable[[], bool] = lambda: False,
-        may_move: Callable[[], bool] = lambda: True,
-        guard: Guard | None = None,
+        may_change: Callable[[], bool],
+        is_away: Callable[[], bool],
+        may_move: Callable[[], bool],
+        guard: Guard,
     ) -> None:
         self.evaluations = 0
         self.evaluating_s = 0.0
@@ -82,7 +82,7 @@ class StepHooks:
         self._on_doing = on_doing
         self._may_change = may_change
         self._is_away, self._may_move = is_away, may_move
-        self._guard = guard or Guard()
+        self._guard = guard
         self._process = os.getpid()
         self._owner: int | None = None  # the thread that makes the steps
         # calls that would end a step and overlapped those of another thread; none ends one from _AT_ONCE on

@@ -157,7 +157,7 @@ class Tracer:
         modules: ModuleRanges | None,
         marked: bool = True,
         all_threads: bool = False,
-        guard: Guard | None = None,
+        guard: Guard,
     ) -> None:
         from torch.profiler import ProfilerActivity, profile
 
@@ -177,7 +177,7 @@ class Tracer:
         )
         OURS.add(self._profiler)
         self._modules = modules
-        self._on_optimizer = (guard or Guard()).about(self._after_optimizer)
+        self._on_optimizer = guard.about(self._after_optimizer)
         self._marked = marked
         self._one_at_a_time = threading.RLock()
         self._optimizers: dict[int, int] = {}

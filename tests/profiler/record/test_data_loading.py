@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Sampler, SequentialSampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.record.data_loading import LoaderWatch, WatchedLoader, copied, may_begin_anew, run_alone, samples_in
 
 NAP_S = 0.004
@@ -66,7 +67,7 @@ def longest(watch):
 
 def test_what_a_loader_sleeps_is_waited_for_and_nothing_else():
     data = Slow()
-    with LoaderWatch() as watch:
+    with LoaderWatch(Guard()) as watch:
         began = time.perf_counter_ns()
         waits = []
         for _ in DataLoader(data, batch_size=4):
@@ -82,10 +83,10 @@ def test_what_a_loader_sleeps_is_waited_for_and_nothing_else():
 def test_torch_is_left_as_it_was_and_who_wrapped_the_loader_meanwhile_keeps_what_he_did():
     before = DataLoader.__iter__, _BaseDataLoaderIter.__next__
     seen = []
-    with LoaderWatch():
+    with LoaderWatch(Guard()):
         assert DataLoader.__iter__ is not before[0]
     assert (DataLoader.__iter__, _BaseDataLoaderIter.__next__) == before
-    with LoaderWatch():
+    with LoaderWatch(Guard()):
         ours = _BaseDataLoaderIter.__next__
 
         def theirs(iterator):
@@ -102,7 +103,7 @@ def test_torch_is_left_as_it_was_and_who_wrapped_the_loader_meanwhile_keeps_what
 
 
 def test_any_iterable_can_be_wrapped_and_stays_what_it_is():
-    with LoaderWatch() as watch:
+    with LoaderWatch(Guard()) as watch:
         batches = [torch.zeros(5, 2), torch.zeros(5, 2)]
         wrapped = WatchedLoader(watch, batches)
         assert len(wrapped) == 2
@@ -120,7 +121,7 @@ def test_a_loader_in_a_loader_is_waited_for_once():
     def batches():
         yield from DataLoader(data, batch_size=2)
 
-    with LoaderWatch() as watch:
+    with LoaderWatch(Guard()) as watch:
         began = time.perf_counter_ns()
         assert len(list(WatchedLoader(watch, batches()))) == 2
         whole_ns = time.perf_counter_ns() - began
@@ -130,7 +131,7 @@ def test_a_loader_in_a_loader_is_waited_for_once():
 
 
 def test_other_threads_wait_for_themselves():
-    with LoaderWatch() as watch:
+    with LoaderWatch(Guard()) as watch:
         thread = threading.Thread(target=lambda: list(DataLoader(Slow(4), batch_size=2)))
         thread.start()
         thread.join()
@@ -140,7 +141,7 @@ def test_other_threads_wait_for_themselves():
 
 def test_of_two_loaders_the_one_that_was_waited_for_longest_counts_and_one_that_began_before_is_not_known():
     began = iter(DataLoader(Slow(4), batch_size=2))
-    with LoaderWatch() as watch:
+    with LoaderWatch(Guard()) as watch:
         quick, slow = DataLoader(range(8), batch_size=2), DataLoader(Slow(8), batch_size=4)
         list(zip(quick, slow, strict=False))
         assert longest(watch).loader is slow
@@ -151,7 +152,7 @@ def test_of_two_loaders_the_one_that_was_waited_for_longest_counts_and_one_that_
 
 
 def test_resident_data_comes_at_once_and_whole():
-    with LoaderWatch() as watch:
+    with LoaderWatch(Guard()) as watch:
         iterator = iter(DataLoader([{"x": torch.full((3,), float(i))} for i in range(12)], batch_size=4))
         next(iterator)
         watch.keep = True
@@ -193,7 +194,7 @@ def test_a_copy_has_its_own_containers_and_the_same_tensors():
 
 
 def source(loader, **wrapped):
-    with LoaderWatch() as watch:
+    with LoaderWatch(Guard()) as watch:
         next(iter(WatchedLoader(watch, loader, **wrapped) if wrapped else loader))
         return longest(watch)
 
@@ -249,7 +250,7 @@ def test_a_loader_alone_puts_every_generator_back():
 @pytest.mark.ci
 def test_a_loader_with_workers_has_new_ones_and_leaves_the_old_alone():
     loader = DataLoader(Slow(40, 0.0005), batch_size=2, num_workers=1, persistent_workers=True)
-    with LoaderWatch() as watch:
+    with LoaderWatch(Guard()) as watch:
         batches = iter(loader)
         first = next(batches)
         found = longest(watch)

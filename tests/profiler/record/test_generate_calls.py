@@ -5,6 +5,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import rooflines
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.read.request_marks import phase_mark
 from rooflines.profiler.record.generate_calls import GenerateCalls
 from rooflines.profiler.record.script import StepHooks
@@ -38,7 +39,7 @@ def generate(model, new=NEW, **more):
 def test_forwards_are_prefill_and_decode(model):
     ended = []
     plain = transformers.GenerationMixin.generate
-    with GenerateCalls(ended.append, lambda: True) as calls, profile(activities=[ProfilerActivity.CPU]) as recorded:
+    with GenerateCalls(ended.append, lambda: True, Guard()) as calls, profile(activities=[ProfilerActivity.CPU]) as recorded:
         generate(model)
     assert transformers.GenerationMixin.generate is plain
     assert "prepare_inputs_for_generation" not in vars(model)
@@ -57,7 +58,7 @@ def test_forwards_are_prefill_and_decode(model):
 
 
 def test_calls_of_other_lengths_and_without_a_cache(model):
-    with GenerateCalls(lambda _: None, lambda: True) as calls:
+    with GenerateCalls(lambda _: None, lambda: True, Guard()) as calls:
         generate(model, use_cache=False)
         assert calls.lengths == (BATCH, PROMPT, NEW)
         assert (calls.sizes.kv_bytes, calls.sizes.kv_bytes_per_token) == (None, None)
@@ -68,7 +69,7 @@ def test_calls_of_other_lengths_and_without_a_cache(model):
 
 
 def test_a_call_that_raises_leaves_the_model_as_it_was(model):
-    with GenerateCalls(lambda _: None, lambda: True) as calls:
+    with GenerateCalls(lambda _: None, lambda: True, Guard()) as calls:
         with pytest.raises(ValueError, match="stopping"):
             generate(model, stopping_criteria=[_refuse])
         assert not calls.is_active
@@ -83,7 +84,7 @@ def _refuse(*_, **__):
 
 def test_a_call_is_one_step(model):
     seen = []
-    with StepHooks(seen.append), torch.no_grad():
+    with StepHooks(seen.append, lambda: True, lambda: False, lambda: True, Guard()), torch.no_grad():
         generate(model)
         generate(model)
     assert [doing for doing in seen if doing != "call"] == ["generate", "generate"]

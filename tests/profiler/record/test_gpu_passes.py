@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.step_clock import StepClock
 from rooflines.profiler.machine.environment import collect_environment
 from rooflines.profiler.record import device as device_module
@@ -99,7 +100,7 @@ class GpuDouble(RecordedDevice):
 
     def tracer(self, *, steps, modules, **_):
         self.noted.append("tracer")
-        return Tracer(lambda: CPU, cuda=False, steps=steps, modules=modules)
+        return Tracer(lambda: CPU, cuda=False, steps=steps, modules=modules, guard=Guard())
 
     def sampler(self, path):
         assert self.is_found, "the GPUs to be sampled were not known"

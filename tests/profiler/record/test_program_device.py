@@ -11,6 +11,7 @@ from rooflines.pipeline.ceilings import given_ceilings
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.pipeline.recording import profile_script, record
 from rooflines.profiler import options
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.hooks.module_hooks import ModuleRanges
 from rooflines.profiler.progress import Silent
 from rooflines.profiler.record.device import gpus_of, program_device
@@ -82,7 +83,7 @@ def test_the_data_sheet_is_that_of_the_device_that_the_run_shows(monkeypatch):
 def test_parameters_are_counted_where_they_are():
     on_cpu, on_meta = nn.Linear(3, 2), nn.Linear(5, 1, bias=False, device="meta")
     optimizer = torch.optim.SGD([{"params": on_cpu.parameters()}, {"params": on_meta.parameters()}], lr=0.1)
-    tracer = Tracer(lambda: torch.device("cpu"), cuda=False, steps=1, modules=ModuleRanges())
+    tracer = Tracer(lambda: torch.device("cpu"), cuda=False, steps=1, modules=ModuleRanges(), guard=Guard())
     tracer.start()
     on_cpu(torch.ones(1, 3)).sum().backward()
     optimizer.step()

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import rooflines
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.record.passes import TRACED_STEPS
 from rooflines.profiler.record.script import StepHooks, _Turns
 from tests.commands import quick, run, start
@@ -263,7 +264,7 @@ class Seen(list):
 
     def __init__(self, work, may_change=True):
         super().__init__()
-        with StepHooks(self.append, lambda: may_change) as self.hooks:
+        with StepHooks(self.append, lambda: may_change, lambda: False, lambda: True, Guard()) as self.hooks:
             work()
         self[:] = [told for told in self if told != "call"]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import rooflines
+from rooflines.profiler.hooks.guard import Guard
 from rooflines.profiler.record.script import StepHooks
 from rooflines.profiler.record.tracer import Tracer
 from rooflines.roofline.advise.findings import find
@@ -136,7 +137,7 @@ def test_steps_follow_from_thread_to_thread_unless_their_calls_overlap():
         thread.start()
         thread.join()
 
-    with StepHooks(doing.append):
+    with StepHooks(doing.append, lambda: True, lambda: False, lambda: True, Guard()):
         infer()
         elsewhere(infer)
         infer()
@@ -152,7 +153,7 @@ def test_tuples_that_one_thread_makes_while_another_ends_a_trace_are_whole():
 
     def traces():
         for _ in range(3):
-            tracer = Tracer(lambda: torch.device("cpu"), cuda=False, steps=1, modules=None, all_threads=True)
+            tracer = Tracer(lambda: torch.device("cpu"), cuda=False, steps=1, modules=None, all_threads=True, guard=Guard())
             tracer.start()
             torch.ones(2) + 1
             tracer.step()
