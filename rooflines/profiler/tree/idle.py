@@ -38,20 +38,14 @@ def idle_causes(calls: Calls, gaps: Intervals) -> dict[str, Intervals]:
     device event ends, such as the last one of a step, nothing had been launched."""
     trace, device = calls.trace, calls.trace.device
     first = np.searchsorted(device.start_ns, gaps[:, 1], side="left")
-    ended = first < len(device)
-    first = np.where(ended, first, 0)
-    if len(device):
-        ended &= device.start_ns[first] == gaps[:, 1]
-    launched_by = np.where(ended, calls.launch[first] if len(calls.launch) else -1, -1)
-    known = (launched_by >= 0) | ~ended
-    began = np.where(
-        ended & known & (len(trace.host) > 0),
-        at_launch(trace.host.start_ns, launched_by),
-        gaps[:, 1],
-    )[known]
-    began = np.where((launched_by >= 0)[known], handed_over(trace, launched_by[known], began), began)
-    waiting_from = np.clip(began, gaps[known, 0], gaps[known, 1])
-    ends, by_graph = gaps[known, 1], at_launch(is_graph_launch(trace), launched_by)[known]
+    ended = np.append(device.start_ns, np.iinfo(np.int64).min)[first] == gaps[:, 1]
+    launched_by = np.where(ended, np.append(calls.launch, -1)[first], -1)
+    launched = launched_by >= 0
+    known = launched | ~ended
+    began, ends = gaps[:, 1].copy(), gaps[known, 1]
+    began[launched] = handed_over(trace, launched_by[launched])
+    waiting_from = np.clip(began[known], gaps[known, 0], ends)
+    by_graph = at_launch(is_graph_launch(trace), launched_by)[known]
     long = ends - waiting_from > np.where(by_graph, _LONGEST_OF_GRAPHS_NS, LONGEST_ARRIVAL_NS)
     without_work = intervals.union(gaps[known, 0], waiting_from)
     loading = intervals.intersect(without_work, data_loading(calls))
@@ -90,12 +84,10 @@ def unrecorded_until(calls: Calls, window: Intervals, belongs: Mask) -> int:
     return until if done_ns <= _LITTLE * intervals.length(own) else begin
 
 
-def handed_over(trace: Trace, calls: Int64s, began: Int64s) -> Int64s:
+def handed_over(trace: Trace, calls: Int64s) -> Int64s:
     """When each launching call handed its work over: at its begin, a long one that does not wait for the
     device at its end."""
-    if not len(trace.host):
-        return began
-    ends = trace.host.end_ns[calls]
+    began, ends = trace.host.start_ns[calls], trace.host.end_ns[calls]
     waits = trace.named(is_wait)[calls]
     return np.where(~waits & (ends - began > LONGEST_ARRIVAL_NS), ends, began)
 

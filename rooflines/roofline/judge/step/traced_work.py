@@ -52,7 +52,7 @@ def launch_queue(attribution: Attribution) -> Launches | None:
     known = of[np.unique(launch[of], return_index=True)[1]]  # of a graph the first work
     if not len(known) or not len(busy):
         return None
-    launched = handed_over(trace, launch[known], trace.host.start_ns[launch[known]])
+    launched = handed_over(trace, launch[known])
     began = np.maximum(
         trace.device.start_ns[known], launched
     )  # clocks of host and device may differ by microseconds
