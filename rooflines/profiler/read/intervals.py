@@ -13,6 +13,7 @@ from rooflines.profiler.read.distinct import Int64s, distinct
 
 Intervals = Int64s
 NONE: Intervals = np.empty((0, 2), np.int64)
+_EARLIEST, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def union(starts: Int64s, ends: Int64s) -> Intervals:
@@ -71,17 +72,12 @@ def _union_by_group(group: Int64s, starts: Int64s, ends: Int64s) -> tuple[Int64s
 
 def covered(intervals: Intervals, windows: Intervals) -> Int64s:
     """Nanoseconds of ``intervals`` inside each of ``windows``, which may touch or overlap."""
-    if intervals.size == 0:
-        return np.zeros(len(windows), np.int64)
     total = np.concatenate(([0], np.cumsum(intervals[:, 1] - intervals[:, 0])))
+    ends = np.append(intervals[:, 1], _EARLIEST)  # the last one is that of none
 
     def before(times: Int64s) -> Int64s:
         number = np.searchsorted(intervals[:, 0], times, side="right")
-        last = np.maximum(number - 1, 0)
-        beyond = np.where(
-            number > 0, np.maximum(0, intervals[last, 1] - np.maximum(times, intervals[last, 0])), 0
-        )
-        return total[number] - beyond
+        return total[number] - (np.maximum(ends[number - 1], times) - times)
 
     lengths_ns: Int64s = before(windows[:, 1]) - before(windows[:, 0])
     return lengths_ns
@@ -111,12 +107,11 @@ def merge(*sets: Intervals) -> Intervals:
 
 def subtract(intervals: Intervals, removed: Intervals) -> Intervals:
     """The part of ``intervals`` that is not in ``removed``."""
-    if intervals.size == 0 or removed.size == 0:
+    if removed.size == 0:
         return intervals
     # The complement of `removed`, as intervals, intersected with `intervals` by a sweep over both.
-    low, high = min(intervals[0, 0], removed[0, 0]) - 1, max(intervals[-1, 1], removed[-1, 1]) + 1
-    gaps = np.stack((np.concatenate(([low], removed[:, 1])), np.concatenate((removed[:, 0], [high]))), axis=1)
-    return intersect(intervals, gaps)
+    starts, ends = np.append(_EARLIEST, removed[:, 1]), np.append(removed[:, 0], _LATEST)
+    return intersect(intervals, np.stack((starts, ends), axis=1))
 
 
 def intersect(left: Intervals, right: Intervals) -> Intervals:

@@ -291,7 +291,7 @@ def _until_next(bounds: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     reached = np.maximum.accumulate(ends[order])
     following = np.append(bounds[1:, 0], max(int(reached[-1]), int(bounds[-1, 1])))
     last = np.searchsorted(starts[order], following, side="left") - 1
-    until = np.minimum(np.where(last >= 0, reached[np.maximum(last, 0)], bounds[:, 1]), following)
+    until = np.minimum(np.append(reached, bounds[0, 0])[last], following)
     longer = np.maximum(until - bounds[:, 1], 0)
     if len(bounds) > 1:
         longer[-1] = min(longer[-1], longer[:-1].max())

@@ -50,12 +50,10 @@ def whole_window(calls: Calls) -> Intervals:
 
 def inside(times_ns: Int64s, window: Intervals) -> Mask:
     """Mask of the ``times_ns`` in the window."""
-    at = step_number(times_ns, window)
-    return (
-        (at >= 0) & (times_ns < window[np.maximum(at, 0), 1])
-        if len(window)
-        else np.zeros(len(times_ns), bool)
-    )
+    # The last end is that of none.
+    ends = np.append(window[:, 1], np.iinfo(np.int64).min)
+    within: Mask = times_ns < ends[step_number(times_ns, window)]
+    return within
 
 
 def earlier(calls: Calls) -> Mask:
