@@ -77,7 +77,8 @@ def covered(intervals: Intervals, windows: Intervals) -> Int64s:
 
     def before(times: Int64s) -> Int64s:
         number = np.searchsorted(intervals[:, 0], times, side="right")
-        return total[number] - (np.maximum(ends[number - 1], times) - times)
+        passed: Int64s = total[number] - (np.maximum(ends[number - 1], times) - times)
+        return passed
 
     lengths_ns: Int64s = before(windows[:, 1]) - before(windows[:, 0])
     return lengths_ns

@@ -19,6 +19,7 @@ from rooflines.profiler.read.nesting import covered, innermost
 from rooflines.profiler.read.records import ANNOTATION, RUNTIME, Int64s, Mask, Trace
 from rooflines.profiler.read.request_marks import request_mark
 from rooflines.profiler.tree.tree import Calls
+from rooflines.profiler.tree.windows import at_launch
 
 _BEGIN, _END, _LAUNCH, _JOIN, _HOST = (
     "BeginCapture",
@@ -97,8 +98,7 @@ def captured_graphs(calls: Calls) -> list[CapturedGraph]:
 def replays(calls: Calls) -> list[Replay]:
     """The launches of graphs that ran something, in the order of time."""
     host = calls.trace.host
-    launched = is_graph_launch(calls.trace)
-    events = np.flatnonzero((calls.launch >= 0) & (launched[calls.launch] if len(host) else False))
+    events = np.flatnonzero((calls.launch >= 0) & at_launch(is_graph_launch(calls.trace), calls.launch))
     if not len(events):
         return []
     order = events[np.argsort(calls.launch[events], kind="stable")]

@@ -105,10 +105,10 @@ def _around(trace: Trace, chosen: Mask) -> Int64s:
         own = np.flatnonzero(thread == one)
         events = np.flatnonzero(host.thread == one)
         before = np.searchsorted(start[own], host.start_ns[events], side="right") - 1
-        around = np.where(before >= 0, own[before], -1)
+        around = np.append(own, -1)[before]
         while (over := (around >= 0) & (end[around] <= host.start_ns[events])).any():
             around[over] = above[around[over]]
-        found[events] = np.where(around >= 0, frames.name[at[around]], -1)
+        found[events] = np.append(frames.name[at], -1)[around]
     return found
 
 

@@ -374,11 +374,9 @@ def _begins(host: HostEvents, end: Int64s, node: Int64s, forward: Int64s, marks:
 
 def _last_inside(host: HostEvents, end: Int64s, events: Int64s, ranges: Int64s) -> Int64s:
     """Of ``events`` the last to end inside each range, -1 where that one began before it."""
-    if not len(events):
-        return np.full(len(ranges), -1, np.int64)
     events = events[np.argsort(end[events], kind="stable")]
-    last = events[np.maximum(np.searchsorted(end[events], end[ranges], side="right") - 1, 0)]
-    return np.where((host.start_ns[last] >= host.start_ns[ranges]) & (end[last] <= end[ranges]), last, -1)
+    last = np.append(events, -1)[np.searchsorted(end[events], end[ranges], side="right") - 1]
+    return np.where(host.start_ns[last] >= host.start_ns[ranges], last, -1)
 
 
 def _phases(
@@ -449,7 +447,7 @@ def _waiting(host: HostEvents, after: Int64s, marked: Int64s, ends_ns: Int64s, n
     ranges = np.append(innermost(marked >= 0, after), -1)
     above = np.append(ranges[parents(after)], -1)
     last = np.searchsorted(host.start_ns[own], starts, side="right") - 1
-    around = np.where(last >= 0, ranges[own[last]], -1)
+    around = np.append(ranges[own], -1)[last]
     while (ended := (around >= 0) & (ends_ns[around] < starts)).any():
         around[ended] = above[around[ended]]
     return np.where(around >= 0, marked[around], -1)
@@ -527,16 +525,12 @@ def forward_operators(host: HostEvents) -> Int64s:
     included; the one that starts last is the one that made it (the rule by which Kineto draws its
     forward-backward arrows).
     """
-    found = np.full(len(host), -1, np.int64)
     candidates = np.flatnonzero((host.sequence >= 0) & (host.kind == OPERATOR) & (host.forward_thread == 0))
-    if not len(candidates):
-        return found
     candidates = candidates[np.lexsort((candidates, host.start_ns[candidates], host.sequence[candidates]))]
     numbers = host.sequence[candidates]
     at = np.searchsorted(numbers, host.sequence, side="right") - 1
-    fits = (at >= 0) & (host.sequence >= 0) & (numbers[np.maximum(at, 0)] == host.sequence)
-    found[fits] = candidates[at[fits]]
-    return found
+    fits = (host.sequence >= 0) & (np.append(numbers, -1)[at] == host.sequence)
+    return np.where(fits, np.append(candidates, -1)[at], -1)
 
 
 def is_backward_node(name: str) -> bool:
