@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from rooflines.device_specs import derive, detect, names
 from rooflines.device_specs.derive import HINT
@@ -172,21 +173,24 @@ def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
     return tuple(sorted(alike, key=lambda name: alike[name], reverse=True)[:count])
 
 
-def ceilings_of(sheet: Sheet, name: str = "", *, user: bool = False) -> Ceilings:
+def ceilings_of(
+    sheet: Sheet, name: str = "", *, user: bool = False, of_any_library: bool = False
+) -> Ceilings:
     """Return the ceilings of a whole device from ``sheet``; ``name`` is the driver's name, ``user`` marks a
-    user's own sheet."""
+    user's own sheet. Those ``of_any_library`` have the faster products that are added up in fp16, too."""
     found = []
-    for rate in filter(lambda rate: rate.is_roof, sheet.compute):
+    usual = {one.precision: one.per_second for one in sheet.compute if one.is_roof and one.engine == "matrix"}
+    for rate in sheet.compute:
+        if not (rate.is_roof or (of_any_library and rate.per_second > usual.get(rate.precision, 0.0))):
+            continue
         detail = sheet.cited(rate)
         if rate.derived:
             detail = f"{sheet.units.count} {sheet.units.name} x {_speed(sheet, rate)}; {detail}"
         if rate.reached:
             detail = f"{rate.reached}; {detail}"
-        found.append(
-            derive.compute_roof(
-                rate, rate.per_second, Source(kind=_source(rate.derived, user), detail=detail)
-            )
-        )
+        source = Source(kind=_source(rate.derived, user), detail=detail)
+        roof = derive.compute_roof(rate, rate.per_second, source)
+        found.append(roof if rate.is_roof else replace(roof, name=f"{roof.name} (sums in fp16)"))
     if sheet.vendor == "NVIDIA":
         found += derive.without_bf16(found, sheet.compute_capability.partition(".")[0])
     memory = sheet.memory

@@ -181,6 +181,10 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         passes = replace(tf32, name=f"fp32 by 3 x {tf32.name}", precision="fp32", value=tf32.value / 3)
         return replace(self, ceilings=(*self.ceilings, passes))
 
+    def of_any_accumulation(self) -> Ceilings:
+        """These with products that accumulate in fp16 as any others."""
+        return replace(self, ceilings=tuple(replace(one, accumulate=None) for one in self.ceilings))
+
     def memory_levels(self) -> tuple[Ceiling, ...]:
         """The fastest access rate of every memory level, nearest to the arithmetic first; the last has no
         capacity limit."""

@@ -62,7 +62,9 @@ def _device(name: str, progress: Progress) -> DeviceFacts:
     match = search.only(name)
     sheet, capacity = match.sheet, match.sheet.memory.capacity_gb
     return _with_roofs(
-        catalog.look_up(name) if match.mig is not None else catalog.ceilings_of(sheet, user=match.user),
+        catalog.look_up(name)
+        if match.mig is not None
+        else catalog.ceilings_of(sheet, user=match.user, of_any_library=True),
         peer_link=catalog.peer_link(sheet),
         memory_bytes=round(capacity * 2**30) if capacity is not None else None,
         power_w=sheet.power.tdp_w if sheet.power is not None else None,

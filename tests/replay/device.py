@@ -21,8 +21,9 @@ from rooflines.profiler.record.device import RecordedDevice
 from rooflines.profiler.record.tracer import TracedSteps
 from rooflines.profiler.records import Environment
 from rooflines.profiler.samplers.clock import now_ns
-from rooflines.profiler.samplers.fields import Counter, DeviceSample, Field
+from rooflines.profiler.samplers.fields import Counter, DeviceSample
 from rooflines.profiler.samplers.process import SamplerProcess
+from rooflines.profiler.samplers.storage import Journal
 from tests.profiler.samplers.nvml_driver.signals import Constant, Square, Term, integral
 from tests.replay.recorded import Recorded
 
@@ -123,11 +124,9 @@ class ScriptedSampler:
             for time_ns, time_s in taken
         )  # fmt: skip
 
-    def counters(self) -> tuple[Counter, ...]:
-        return (Counter(source="amdsmi", device=NAME, field="energy_j", update_s=0.01, resolution=1e-3),)
-
-    def fields(self) -> dict[str, Field]:
-        return {}
+    def journal(self) -> Journal:
+        counter = Counter(source="amdsmi", device=NAME, field="energy_j", update_s=0.01, resolution=1e-3)
+        return Journal(started=True, samples=self.samples(), counters=(counter,), fields={}, problems=())
 
 
 class ReplayClock:

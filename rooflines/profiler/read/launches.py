@@ -45,7 +45,8 @@ def launching(trace: Trace) -> tuple[Int64s, int]:
         return np.full(len(device), -1, np.int64), 0
     # By id, then time. Of an id the calls that do not launch count only where no other has it.
     launches = trace.named(is_launch)[calls]
-    calls = calls[launches | ~np.isin(host.correlation[calls], host.correlation[calls[launches]])]
+    ids, which = distinct(host.correlation[calls])
+    calls = calls[launches | ~(np.bincount(which, launches, len(ids)) > 0)[which]]
     calls = calls[np.lexsort((host.start_ns[calls], host.correlation[calls]))]
     ids, first, several = np.unique(host.correlation[calls], return_index=True, return_counts=True)
     at = np.minimum(np.searchsorted(ids, device.correlation), len(ids) - 1)

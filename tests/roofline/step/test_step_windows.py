@@ -46,7 +46,9 @@ class Raw:
         events = [event for event in content["traceEvents"] if event.get("ph") == "X"]
         self.device = [event for event in events if event.get("cat") in ON_DEVICE and event["dur"] > 0]
         marks = [event for event in events if event["name"].startswith("ProfilerStep") and event.get("cat") != "gpu_user_annotation"]
-        self.steps = sorted((float(event["ts"]), end(event)) for event in marks)
+        # A mark may end after the recording has stopped.
+        stops = [float(event["ts"]) for event in content["traceEvents"] if event.get("name") == "Record Window End"]
+        self.steps = sorted((float(event["ts"]), min([end(event), *stops])) for event in marks)
         self.launch: dict[int, float] = {}
         for event in events:
             if event.get("cat") in CALLS and "correlation" in event.get("args", {}):

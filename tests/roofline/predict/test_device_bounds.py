@@ -1,0 +1,41 @@
+"""Bounds of counted operators on a device: no library is faster."""
+
+import pytest
+import torch
+from torch import nn
+
+import rooflines
+
+SHEET = "Tesla P100-SXM2-16GB"
+
+
+def bound_of(layer, *, size=32, precision="fp32", device=SHEET, mode="inference"):
+    """Seconds of the first convolution or product of ``layer`` on images that are large enough to be bound by arithmetic."""
+    forecast = rooflines.predict(layer.eval(), torch.rand(64, layer.in_channels, size, size), devices=[device], mode=mode)
+    (one,) = [one for one in forecast.operators if one.category == "convolution" and ("backward" in one.name) == (mode == "training")]
+    assert one.bounds[0].bound == "compute"
+    rate = next(roof.value for roof in forecast.devices[0].device.ceilings if roof.name == f"{precision} vector")
+    return one.bounds[0].lower_bound_s / (one.matrix_flops / rate)
+
+
+@pytest.mark.parametrize(
+    ("window", "step", "share"),
+    [(3, 1, (6 / 4 / 3) ** 2), (5, 1, (8 / 4 / 5) ** 2), (1, 1, 1.0), (3, 2, 1.0), ((1, 7), 1, 10 / 4 / 7), (7, 4, 1.0)],
+)
+def test_on_vector_units_a_convolution_makes_the_products_of_winograd(window, step, share):
+    """Lavin and Gray: (m + k - 1) products for m outputs of a window of k in each dimension, here m = 4."""
+    layer = nn.Conv2d(256, 256, window, stride=step, padding="same" if step == 1 else 1, bias=False)
+    assert bound_of(layer) == pytest.approx(share, rel=1e-6)
+    if step == 1 and window == 3:
+        assert bound_of(layer, mode="training") == pytest.approx(share, rel=1e-6)
+
+
+def test_products_in_fp16_may_be_added_up_in_fp16():
+    """On a GeForce that is twice as fast; a card for data centers has one rate."""
+    times = {}
+    for dtype in (torch.float16, torch.bfloat16):
+        layer, rows = nn.Linear(4096, 4096, bias=False, dtype=dtype), torch.zeros(8192, 4096, dtype=dtype)
+        (one,) = rooflines.predict(layer, rows, devices=["RTX 4090", "A100-SXM4-80GB"]).operators
+        times[dtype] = [bound.lower_bound_s for bound in one.bounds]
+    ratios = [narrow / half for half, narrow in zip(*times.values(), strict=True)]
+    assert ratios == pytest.approx([2, 1], rel=1e-3)
