@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from math import ceil
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -49,7 +50,7 @@ def predict(
     inputs: Any = None,
     *,
     devices: Sequence[str],
-    like: Sequence[Path | str] = (),
+    like: Sequence[Path | str] | Path | str = (),
     price: Mapping[str, float] | None = None,
     power: Mapping[str, float] | None = None,
     layouts: Sequence[str] = (),
@@ -88,6 +89,7 @@ def predict(
             f"{arg(changed[0])} does not apply to a module.", hint="Change the module or its inputs."
         )
     found = find_devices(tuple(devices), power=power or {}, price=price or {}, progress=progress)
+    like = [like] if isinstance(like, (str, PathLike)) else like
     if PUBLIC in like and len(like) > 1:
         raise UsageError(f"{arg('like')} {PUBLIC} cannot be combined with runs.", hint="Give one of them.")
     analyses = [_measured(source, progress) for source in like if source != PUBLIC]

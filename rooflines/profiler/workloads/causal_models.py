@@ -66,11 +66,13 @@ def causal_network(name: str, config: Any, options: PointOptions) -> tuple[torch
     )
     is_fake = fake_mode_of() is not None
     if not is_fake and any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
-        return transformers.AutoModelForCausalLM.from_pretrained(name, dtype=dtype), [
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            name, dtype=dtype, trust_remote_code=False
+        ), [
             f"weights: those in {name}",
             *differs,
         ]
-    network = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    network = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
     return network, differs if is_fake else ["weights: random", *differs]
 
 

@@ -325,7 +325,11 @@ def _transformers(name: str, options: PointOptions) -> NetworkTask:
         with quiet_torchao():  # the hub's client sets its level when it is imported
             if not known and not path.exists():
                 _check_hub(name)
-            config = from_types[name]() if known else transformers.AutoConfig.from_pretrained(name)
+            config = (
+                from_types[name]()
+                if known
+                else transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+            )
     except Exception as error:  # the hub client raises a dozen unrelated types
         if path.exists():
             raise _unknown_architecture(name, transformers) from None
@@ -352,7 +356,8 @@ def _transformers(name: str, options: PointOptions) -> NetworkTask:
     builder = next(
         (builder for builder in builders if type(config) in builder._model_mapping), transformers.AutoModel
     )
-    network = builder.from_config(config, dtype=torch.float32)  # a configuration may name another
+    # A configuration may name another precision, and code of its own, which is never run.
+    network = builder.from_config(config, dtype=torch.float32, trust_remote_code=False)
     batch = options.batch_size or 1
     main_input = getattr(network, "main_input_name", "input_ids")
     if main_input == "pixel_values":
