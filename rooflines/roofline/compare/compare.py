@@ -132,7 +132,9 @@ def compare(
         basis=before.basis.per if timelines else "step",
         differs=differs,
         clocks=_clocks(sides),
-        pace=_apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration),
+        pace=_apart(pace, before, after)
+        if unsure
+        else _beyond_others(_with_noise(pace, before, after, calibration), before, after),
         drift=drift,
         **spans,
         rows=with_noise(rows, noise_of),
@@ -245,6 +247,19 @@ def _apart(pace: StepPace, before: Analysis, after: Analysis) -> StepPace:
     (low, high), (their_low, their_high) = (np.quantile(times, (0.1, 0.9)) for times in (ours, theirs))
     apart = bool(their_low > MOST_SCATTER * high or low > MOST_SCATTER * their_high)
     return replace(pace, ci95=None, exceeds_noise=apart or None)
+
+
+def _beyond_others(pace: StepPace, before: Analysis, after: Analysis) -> StepPace:
+    """The pace, which is not decided where other programs may explain it: those that take k of n processors
+    may make the slower side take n / (n - k) times as long."""
+    found = (after if pace.ratio > 1 else before).other_programs
+    ratio = (
+        pace.ratio if pace.noise is None else min(pace.ratio, pace.noise.ratio, key=lambda one: abs(one - 1))
+    )
+    factor = max(ratio, 1 / ratio)
+    if not pace.exceeds_noise or found is None or factor * (found.threads - found.busy) > found.threads:
+        return pace
+    return replace(pace, exceeds_noise=None)
 
 
 def _with_noise(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rooflines.profiler.records import Environment
 from rooflines.profiler.tree.external_trace import run_of_trace
-from rooflines.roofline.analysis import Steps, TracedStep
+from rooflines.roofline.analysis import OtherPrograms, Steps, TracedStep
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.compare.noise import FEWEST_ROWS, PairTimes, calibrate, is_known, judge
@@ -136,6 +136,18 @@ def test_the_step_is_judged_without_the_drift():
     assert drifted.pace.exceeds_noise is False
     assert drifted.verdict.startswith("No difference beyond the noise")
     assert not drifted.slower_than(0.0)
+
+
+@pytest.mark.parametrize(("busy", "decided"), [(0.2, True), (0.9, False), (2.0, False)])
+def test_what_other_programs_may_explain_is_not_decided(busy, decided):
+    """A layer takes 12 times as long, and the step 1.28 times: programs that take 0.2 of 2 processors explain a ratio of 1.11."""
+    before, after = run(1, slower=2, by=1.0), run(2, slower=2, by=12.0)
+    shared = OtherPrograms(busy=busy, threads=2)
+    assert compare(before, after).pace.exceeds_noise
+    compared = compare(before, replace(after, other_programs=shared))
+    assert compared.drift is not None
+    assert (compared.pace.exceeds_noise, compared.slower_than(0.05)) == (decided or None, decided)
+    assert compare(replace(before, other_programs=shared), after).pace.exceeds_noise, "the others delayed what was faster"
 
 
 series = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=12)
