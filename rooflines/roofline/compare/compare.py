@@ -123,18 +123,25 @@ def compare(
         for pair in (match_modules(before, after, pairs) if timelines and by_module else ())
     ]
 
-    def noise_of(times: list[PairTimes]) -> Sequence[Noise | None]:
-        return judge(times, calibration) if calibration is not None else [None] * len(times)
+    low, high = _explained(before, after)
 
+    def noise_of(times: list[PairTimes]) -> Sequence[Noise | None]:
+        if calibration is None:
+            return [None] * len(times)
+        found = judge(times, calibration)
+        return [replace(one, significant=one.significant and not low <= one.ratio <= high) for one in found]
+
+    pace = _apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration)
+    ratios = (pace.ratio, pace.noise.ratio if pace.noise is not None else pace.ratio)
+    if judged and pace.exceeds_noise and any(low <= one <= high for one in ratios):
+        pace = replace(pace, exceeds_noise=None)
     comparison = Comparison(
         a=_subject(before, sources[0]),
         b=_subject(after, sources[1]),
         basis=before.basis.per if timelines else "step",
         differs=differs,
         clocks=_clocks(sides),
-        pace=_apart(pace, before, after)
-        if unsure
-        else _beyond_others(_with_noise(pace, before, after, calibration), before, after),
+        pace=pace,
         drift=drift,
         **spans,
         rows=with_noise(rows, noise_of),
@@ -249,17 +256,16 @@ def _apart(pace: StepPace, before: Analysis, after: Analysis) -> StepPace:
     return replace(pace, ci95=None, exceeds_noise=apart or None)
 
 
-def _beyond_others(pace: StepPace, before: Analysis, after: Analysis) -> StepPace:
-    """The pace, which is not decided where other programs may explain it: those that take k of n processors
-    may make the slower side take n / (n - k) times as long."""
-    found = (after if pace.ratio > 1 else before).other_programs
-    ratio = (
-        pace.ratio if pace.noise is None else min(pace.ratio, pace.noise.ratio, key=lambda one: abs(one - 1))
-    )
-    factor = max(ratio, 1 / ratio)
-    if not pace.exceeds_noise or found is None or factor * (found.threads - found.busy) > found.threads:
-        return pace
-    return replace(pace, exceeds_noise=None)
+def _explained(before: Analysis, after: Analysis) -> tuple[float, float]:
+    """The ratios that other programs may explain: those that take k of n processors may make the side beside
+    them take n / (n - k) times as long."""
+    factors = [
+        1.0
+        if (found := side.other_programs) is None
+        else found.threads / max(found.threads - found.busy, 1e-9)
+        for side in (before, after)
+    ]
+    return 1 / factors[0], factors[1]
 
 
 def _with_noise(

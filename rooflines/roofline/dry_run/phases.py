@@ -24,6 +24,7 @@ from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
 from rooflines.roofline.dry_run.count import Count, Phase, PhaseCount, summarize
 from rooflines.roofline.dry_run.served_attention import one_kernel, with_served_latent_attention
+from rooflines.roofline.dry_run.stored_weights import StoredWeights
 from rooflines.serial import to_plain
 
 if TYPE_CHECKING:
@@ -38,12 +39,18 @@ GENERATION_SCHEMA = "rooflines.generation-count/1"
 
 class GenerationCount(GenerationSizes, frozen=True, kw_only=True):
     """The phases of a generation and the memory that it needs: ``activation_bytes`` is the most that a phase
-    holds besides parameters and KV cache, ``notes`` say what else is to be known."""
+    holds besides parameters and KV cache, ``notes`` say what else is to be known.
+
+    ``quantization`` is what the model's configuration says of its weights, which are counted in the precision
+    of the workload; ``stored`` is how they count where that has been taken into account.
+    """
 
     workload: Workload
     phases: tuple[PhaseCount, ...]
     activation_bytes: int
     notes: tuple[str, ...] = ()
+    quantization: dict[str, Any] = msgspec.field(default_factory=dict)
+    stored: StoredWeights | None = None
 
     @property
     def batch(self) -> int:
@@ -103,11 +110,13 @@ def count_generation(
         raise WorkloadError(f"{name} cannot be counted: {first_line(error)}.") from error
     if served:
         counted = [with_served_latent_attention(phase, options.batch_size or 1) for phase in counted]
+    config = getattr(getattr(prepared.generator, "network", None), "config", None)
     return GenerationCount(
         workload=prepared.facts,
         phases=tuple(counted),
         activation_bytes=max(_activations(phase.count.memory) for phase in counted),
         notes=prepared.notes,
+        quantization=getattr(config, "quantization_config", None) or {},
         **msgspec.structs.asdict(sizes),
     )
 

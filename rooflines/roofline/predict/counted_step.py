@@ -15,10 +15,12 @@ from rooflines.profiler.records import StepMemory, Workload
 from rooflines.roofline.count.formulas.record import precision_of
 from rooflines.roofline.dry_run.memory_fit import MemoryGrowth
 from rooflines.roofline.dry_run.served_attention import FLASH, KERNEL
+from rooflines.roofline.dry_run.stored_weights import stored_weights
 from rooflines.roofline.judge.shapes import ITEM_BYTES, sizes_in
 from rooflines.roofline.predict.device_bounds import folded, phase_of
 from rooflines.roofline.predict.forecast import MemoryNeed, Operator, Step
-from rooflines.roofline.predict.weights import BITS, with_fewer_bits
+from rooflines.roofline.predict.weights import QUANTIZED, with_fewer_bits
+from rooflines.units import significant
 
 if TYPE_CHECKING:
     import torch
@@ -66,12 +68,14 @@ def count_step(name: str, options: PointOptions) -> CountedStep:
     """
     tf32 = options.precision == "tf32"
     options = replace(options, device="cpu", precision="fp32" if tf32 else options.precision)
-    predicted = options.mode == "generate" and options.quantize in BITS and options.precision in ITEM_BYTES
+    predicted = (
+        options.mode == "generate" and options.quantize in QUANTIZED and options.precision in ITEM_BYTES
+    )
     if options.quantize != "none" and not predicted:
         asked = f"{arg('mode', options.mode)}, {arg('precision', options.precision)}"
         raise UsageError(
             f"{arg('quantize', options.quantize)} is not predicted with {asked}.",
-            hint=f"With {arg('mode', 'generate')}, {arg('precision', 'bf16')}: {' or '.join(BITS)}.",
+            hint=f"With {arg('mode', 'generate')}, {arg('precision', 'bf16')}: {' or '.join(QUANTIZED)}.",
         )
     if options.mode == "generate":
         return _of_generation(name, options, tf32)
@@ -146,8 +150,16 @@ def _of_generation(name: str, options: PointOptions, tf32: bool) -> CountedStep:
 
     found = count_generation(name, replace(options, quantize="none"), served=True)
     notes = [*found.notes, *(one.count.note for one in found.phases if one.count.note)]
-    if options.quantize != "none":
-        found = with_fewer_bits(found, options.quantize)
+    stored = QUANTIZED.get(options.quantize)
+    if stored is None and found.quantization:
+        stored = stored_weights(found.quantization)
+        computes = stored.precision or options.precision
+        notes.append(
+            f"quantization_config: {stored.method}, {significant(stored.bits)} bits for a weight with its "
+            f"scales, products in {computes}"
+        )
+    if stored is not None:
+        found = with_fewer_bits(found, stored)
     if tf32:
         phases = tuple(structs.replace(one, count=_in_tf32(one.count)) for one in found.phases)
         found = structs.replace(found, phases=phases)

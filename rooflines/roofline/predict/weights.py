@@ -1,8 +1,8 @@
 """Weights of a generation: what its products read of them, and less of it where they are stored in fewer
 bits.
 
-Products compute in the precision of the model, so that weights of fewer bits save bytes and no FLOPs.
-Quantized are the weights of all products, experts and head included; embeddings, norms and biases stay.
+Weights of fewer bits save bytes, and FLOPs take less time only where the inputs of products are quantized,
+too. Embeddings, norms and biases stay, and what a configuration leaves out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from rooflines.roofline.dry_run.stored_weights import StoredWeights
 from rooflines.roofline.judge.shapes import ITEM_BYTES, sizes_in
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from rooflines.roofline.dry_run.phases import GenerationCount
     from rooflines.roofline.predict.forecast import Operator
 
-# Bits of a weight by how ``profile`` quantizes: int4 has a scale and a zero of 16 bits for each 32 weights.
-BITS: Final = {"int8-weight": 8.0, "int4-weight": 5.0}
+# How ``profile`` quantizes all products: int4 has a scale and a zero of 16 bits for each 32 weights.
+QUANTIZED: Final = {
+    name: StoredWeights(method=name, bits=bits) for name, bits in (("int8-weight", 8.0), ("int4-weight", 5.0))
+}
 
 
 def item_bytes(generation: GenerationCount) -> int:
@@ -47,36 +50,42 @@ def weights_read(one: Operator | OperatorCount, item: int) -> int:
 def weights_held(one: Operator | OperatorCount, generation: GenerationCount) -> int:
     """Bytes of weights of the calls of a row as they are stored: experts are held whether or not they are
     read."""
-    item = item_bytes(generation)
-    bits = BITS.get(generation.workload.quantized or "", 8.0 * item)
+    item, stored = item_bytes(generation), generation.stored
+    bits = 8.0 * item if stored is None or stored.keeps(one.module) else stored.bits
     each = prod(sizes_in(one.shapes)[1]) * bits / 8 if is_grouped(one) else weights_read(one, item)
     return round(each * one.calls)
 
 
-def with_fewer_bits(generation: GenerationCount, quantize: str) -> GenerationCount:
-    """Return ``generation`` with the weights of its products stored and read as ``quantize`` says, a key of
-    ``BITS``.
+def with_fewer_bits(generation: GenerationCount, stored: StoredWeights) -> GenerationCount:
+    """Return ``generation`` with the weights of its products ``stored`` and read so, and computing in their
+    precision.
 
     Of two products with the same weights, such as a head that is the embedding, both are taken off what the
     parameters need: a lower bound.
     """
     item = item_bytes(generation)
-    less = 1 - BITS[quantize] / (8 * item)
-    held = sum(weights_held(row, generation) for row in generation.phases[0].count.operators)
+    less = 1 - stored.bits / (8 * item)
+    rows = generation.phases[0].count.operators
+    held = sum(weights_held(row, generation) for row in rows if not stored.keeps(row.module))
     return replace(
         generation,
-        workload=replace(generation.workload, quantized=quantize),
-        phases=tuple(replace(phase, count=_narrowed(phase.count, item, less)) for phase in generation.phases),
+        workload=replace(generation.workload, quantized=stored.method),
+        stored=stored,
+        phases=tuple(
+            replace(phase, count=_narrowed(phase.count, item, less, stored)) for phase in generation.phases
+        ),
         parameter_bytes=generation.parameter_bytes - round(less * held),
     )
 
 
-def _narrowed(count: Count, item: int, less: float) -> Count:
-    """``count`` with this fraction of the bytes of weights not read."""
+def _narrowed(count: Count, item: int, less: float, stored: StoredWeights) -> Count:
+    """``count`` with this fraction of the bytes of weights not read, and products in the precision in which
+    they compute."""
     changed: dict[OperatorCount, OperatorCount] = {}
     for row in count.operators:
-        if saved := round(less * weights_read(row, item) * row.calls):
+        saved = 0 if stored.keeps(row.module) else round(less * weights_read(row, item) * row.calls)
+        if saved:
             left = {name: getattr(row, name) - saved for name in ("bytes", "bytes_read")}
-            changed[row] = replace(row, **left)
+            changed[row] = replace(row, precision=stored.precision or row.precision, **left)
     rows = [changed.get(row, row) for row in count.operators]
     return count.exchanged(rows, changed, changed.values())

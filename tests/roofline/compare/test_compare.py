@@ -250,7 +250,7 @@ def test_a_difference_within_the_noise_is_none():
 
 
 def test_on_a_shared_machine_whose_drift_is_not_known_only_steps_far_apart_differ():
-    shared = OtherPrograms(busy=1.2, threads=2)
+    shared = OtherPrograms(busy=0.4, threads=2)
 
     def runs(factor):
         return (replace(timed(*[value * 1.0] * FEWEST_STEPS), other_programs=shared) for value in (1.0, factor))

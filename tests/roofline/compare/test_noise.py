@@ -147,6 +147,8 @@ def test_what_other_programs_may_explain_is_not_decided(busy, decided):
     compared = compare(before, replace(after, other_programs=shared))
     assert compared.drift is not None
     assert (compared.pace.exceeds_noise, compared.slower_than(0.05)) == (decided or None, decided)
+    slower = {row.after.module for row in compared.rows if row.direction == "slower"}
+    assert slower == ({"layer2"} if busy < 1.9 else set()), "12 times is more than 0.9 of 2 processors explain"
     assert compare(replace(before, other_programs=shared), after).pace.exceeds_noise, "the others delayed what was faster"
 
 

@@ -11,9 +11,10 @@ from rooflines.errors import UsageError
 from rooflines.profiler.options import PointOptions
 from rooflines.roofline.count.formulas.experts import experts_hit
 from rooflines.roofline.dry_run.phases import count_generation
+from rooflines.roofline.dry_run.stored_weights import stored_weights
 from rooflines.roofline.predict.counted_step import count_step
 from rooflines.roofline.predict.layouts import network_facts
-from rooflines.roofline.predict.weights import BITS, weights_read, with_fewer_bits
+from rooflines.roofline.predict.weights import QUANTIZED, weights_read, with_fewer_bits
 
 # hidden size, layers, query heads, key heads, size of a head, feed-forward, vocabulary, experts, experts per token
 H, L, A, K, D, F, V, E, TOP = 64, 3, 4, 2, 16, 96, 128, 8, 2
@@ -38,15 +39,15 @@ def read(generation, phase):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("quantize", BITS)
+@pytest.mark.parametrize("quantize", QUANTIZED)
 def test_products_read_and_hold_weights_of_fewer_bits(model, quantize):
     kind, name = model
     before = count_generation(name, OPTIONS)
-    after = with_fewer_bits(before, quantize)
+    after = with_fewer_bits(before, QUANTIZED[quantize])
     experts = kind == "mixtral"
     held = L * (ATTENTION + 3 * H * F * (E if experts else 1) + (E * H if experts else 0)) + H * V
     used = held - L * 3 * H * F * (E - experts_hit(E, TOP, BATCH)) if experts else held
-    scale = BITS[quantize] / 8
+    scale = QUANTIZED[quantize].bits / 8
     assert before.parameter_bytes - after.parameter_bytes == pytest.approx((ITEM - scale) * held, abs=1)
     offsets = L * 2 * 4 * E if experts else 0  # where the tokens of each expert begin, which count as weights
     assert read(before, 1) == pytest.approx(ITEM * used + offsets, abs=2 * L)
@@ -74,6 +75,60 @@ def test_a_predicted_step_says_how_its_weights_are_stored(model):
     assert plain.workload.quantized is None
     assert quantized.step.memory.parameters_bytes < plain.step.memory.parameters_bytes
     assert quantized.growth.largest_batch(10**9) >= plain.growth.largest_batch(10**9)
+
+
+# What a configuration says, the bits of a weight with its scales, and the precision of the products.
+CONFIGS = [
+    ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 8 + 32 / 128**2, "fp8"),
+    ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}, 8, "fp8"),
+    ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}, 4.25, None),
+    ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}, 4 + 20 / 128, None),
+    ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 8, None),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5, None),
+    ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 8, None),
+    ({"quant_method": "compressed-tensors", "ignore": ["lm_head", "re:.*gate$"], "config_groups": {"group_0": {
+        "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}, "input_activations": {"num_bits": 8, "type": "float"},
+    }}}, 8, "fp8"),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+        "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}, "input_activations": None,
+    }}}, 4 + 16 / 128, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "bits", "precision"), CONFIGS)
+def test_weights_as_a_configuration_says(config, bits, precision):
+    stored = stored_weights(config)
+    assert (stored.bits, stored.precision) == (pytest.approx(bits), precision)
+    assert stored.keeps("lm_head")
+    assert not stored.keeps("model.layers.0.mlp.up_proj")
+    assert stored.keeps("model.layers.3.self_attn.q_proj") == (config["quant_method"] == "mxfp4")
+    assert stored.keeps("model.layers.3.mlp.gate") == ("re:.*gate$" in config.get("ignore", ()))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"quant_method": "quip"}, {}, {"quant_method": "compressed-tensors", "config_groups": {"a": {
+        "weights": {"num_bits": 4, "type": "float"}, "input_activations": {"num_bits": 4, "type": "float"},
+    }}}],
+)  # fmt: skip
+def test_a_method_that_is_not_known_is_refused(config):
+    with pytest.raises(UsageError, match="quantization_config: the method"):
+        stored_weights(config)
+
+
+@pytest.mark.ci
+def test_a_model_counts_as_it_is_shipped(tmp_path):
+    """All products of a dense model but its head in 8 bits with a scale for each 16 x 16, computed in fp8."""
+    path = tmp_path / "config.json"
+    shipped = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 16]}}
+    path.write_text(json.dumps({"model_type": "llama", **SIZES, **shipped}))
+    step = count_step(f"hf:{path}", OPTIONS)
+    products = L * (ATTENTION + 3 * H * F)
+    norms = (2 * L + 1) * H
+    assert step.step.memory.parameters_bytes == pytest.approx(2 * (2 * H * V + norms) + products * (1 + 4 / 256), abs=L)
+    assert {row.precision for row in step.operators["decode"] if row.category == "matmul" and row.part != "head"} == {"fp8"}
+    assert {row.precision for row in step.operators["decode"] if row.part == "head" and row.matrix_flops} == {"bf16"}
+    assert any("quantization_config: fp8" in note for note in step.notes)
 
 
 @pytest.mark.parametrize("asked", [{"quantize": "dynamic-int8"}, {"precision": "amp-bf16"}, {"mode": "inference"}])

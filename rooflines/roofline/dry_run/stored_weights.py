@@ -1,0 +1,91 @@
+"""How a configuration says that weights are stored: ``quantization_config`` of a model of transformers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, Final
+
+import msgspec
+
+from rooflines.errors import UsageError
+
+KNOWN: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "mxfp4")
+# The modules that keep the precision of the model, by the names that the methods have for their list.
+_KEPT: Final = ("modules_to_not_convert", "llm_int8_skip_modules", "ignored_layers", "ignore")
+
+
+class StoredWeights(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights of products in ``bits`` each, scales included, as ``method`` stores them.
+
+    Products compute in ``precision`` where their inputs are quantized too, else in that of the model.
+    ``kept`` are regular expressions of the modules whose weights stay as they are.
+    """
+
+    method: str
+    bits: float
+    precision: str | None = None
+    kept: tuple[str, ...] = ()
+
+    def keeps(self, module: str) -> bool:
+        """Whether the weights of ``module`` are those of the model."""
+        return any(re.search(pattern, module) for pattern in self.kept)
+
+
+def stored_weights(config: Mapping[str, Any]) -> StoredWeights:
+    """The weights that ``config``, a ``quantization_config``, describes.
+
+    Sources: the configurations of transformers 5 (``utils/quantization_config.py``) and compressed-tensors
+    (``QuantizationConfig``); OCP Microscaling Formats 1.0 (mxfp4: 32 numbers of 4 bits, a scale of 8).
+    Raises UsageError for a method, or a scheme of it, that is not known.
+    """
+    method = str(config.get("quant_method", "")).lower()
+    kept = tuple(_pattern(name) for key in _KEPT for name in config.get(key) or ())
+    precision = None
+    if method in ("gptq", "awq"):
+        # A scale of 16 bits and a zero for each group; where there are none, a row is one.
+        bits, group = int(config.get("bits", 4)), int(config.get("group_size", 128))
+        each = bits + (16 + bits) / group if group > 0 else bits
+        method = f"{method} int{bits}"
+    elif method in ("fp8", "fbgemm_fp8"):
+        # A scale of 32 bits for each block; of a row or a whole matrix it does not count.
+        block, precision = config.get("weight_block_size"), "fp8"
+        each = 8 + 32 / prod(block) if block else 8
+    elif method == "mxfp4":
+        each = 4 + 8 / 32
+    elif method == "bitsandbytes":
+        # 4 bits have a scale of 32 bits for each 64, or one of 8 bits, which has one for each 256 of its own.
+        in_4_bits = config.get("load_in_4bit", config.get("_load_in_4bit"))
+        scale = 8 / 64 + 32 / (64 * 256) if config.get("bnb_4bit_use_double_quant") else 32 / 64
+        each = 4 + scale if in_4_bits else 8
+    elif (
+        method == "compressed-tensors" and len(groups := list(config.get("config_groups", {}).values())) == 1
+    ):
+        weights, inputs = groups[0].get("weights") or {}, groups[0].get("input_activations")
+        bits, group = int(weights.get("num_bits", 8)), int(weights.get("group_size") or 0)
+        each = bits + 16 / group if group > 0 else bits
+        if inputs is not None:
+            precision = "fp8" if inputs.get("type") == "float" else "int8"
+        if inputs is not None and (bits, inputs.get("num_bits")) != (8, 8):
+            raise _unknown(f"{method} with {bits} bits for weights and {inputs.get('num_bits')} for inputs")
+    else:
+        raise _unknown(method or "missing")
+    heads = () if config.get("lm_head") else (_pattern("lm_head"),)
+    return StoredWeights(method=method, bits=float(each), precision=precision, kept=(*kept, *heads))
+
+
+def _pattern(name: str) -> str:
+    """A regular expression of the modules that ``name`` stands for: a path, part of one, one with stars, or
+    an expression after ``re:``."""
+    if name.startswith("re:"):
+        return name[3:]
+    return rf"(^|\.){re.escape(name).replace(re.escape('*'), '[^.]+')}(\.|$)"
+
+
+def _unknown(what: str) -> UsageError:
+    known: Sequence[str] = KNOWN
+    return UsageError(
+        f"quantization_config: the method ({what}) is not known, so neither are bytes and rates.",
+        hint=f"Known: {', '.join(known)}. Without the field, weights count in the precision asked for.",
+    )
