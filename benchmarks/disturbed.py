@@ -260,7 +260,13 @@ def main() -> int:
     print(table(results))
     for name, runs in results.items():
         quiet_s = sorted(run["step_s"] for run in runs if not run["disturbed"])
-        print(f"{name}: the medians of the quiet runs differ by {quiet_s[-1] / quiet_s[0] - 1:.0%}")
+        quiet = [run for run in runs if not run["disturbed"]]
+        # How far the machine by itself takes one run from the others, which is no property of a disturbed one.
+        apart = sum(bool(contradicts(run, [one for one in quiet if one is not run])) for run in quiet) if len(quiet) > 1 else 0
+        print(
+            f"{name}: the medians of the quiet runs differ by {quiet_s[-1] / quiet_s[0] - 1:.0%}; {apart} of {len(quiet)} contradict"
+            " the other quiet ones"
+        )
     every = [run for runs in results.values() for run in runs]
     uneven = [run for run in every if abs(run["bars_over_step"] - 1) > 1e-3]
     away = [run for run in every if run["disturbed"] and run["judged"] and run["distance"] > LIMIT]
