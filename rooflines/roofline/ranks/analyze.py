@@ -189,13 +189,13 @@ def _numbered(parts: Sequence[RankPart]) -> dict[int, RankPart]:
     numbered: dict[int, RankPart] = {}
     unnamed = [part for part in parts if part.place is None and rank_in_name(part.source) is None]
     began = sorted(part.began_ns for part in unnamed) or [0]
-    devices = sorted({part.device_name for part in unnamed} - {""})
-    differ = f"are of {' and '.join(devices)}" if len(devices) > 1 else ""
+    devices = sorted({part.device_name for part in parts} - {""})
+    differ = f"they are of {' and '.join(devices)}" if unnamed and len(devices) > 1 else ""
     if began[0] > _DATED_NS and began[-1] - began[0] > _ONE_JOB_NS:
-        differ = f"began {(began[-1] - began[0]) / 3.6e12:,.0f} hours apart"
+        differ = f"they began {(began[-1] - began[0]) / 3.6e12:,.0f} hours apart"
     if differ:
         raise UsageError(
-            f"the traces name no ranks and {differ}: they are not of one job.",
+            f"not all traces name their rank, and {differ}: this is not one job.",
             hint="Analyze each alone, or compare two.",
         )
     for position, part in enumerate(parts):

@@ -361,8 +361,9 @@ def test_a_trace_that_cannot_be_read_is_named(tmp_path):
 def test_traces_that_name_no_ranks_and_are_of_different_devices_are_not_of_one_job():
     traces = [str(DATA / f"{name}.json.gz") for name in ("bert-small_h100_inference", "toy_mi250_training")]
     parts = [replace(read_rank(path), place=None) for path in traces]
-    with pytest.raises(UsageError, match="are of AMD Instinct MI210 and NVIDIA H100"):
-        analyze_parts(parts)
+    for some in (parts, [replace(parts[0], place=Rank(3, 8, None)), parts[1]]):
+        with pytest.raises(UsageError, match="are of AMD Instinct MI210 and NVIDIA H100"):
+            analyze_parts(some)
     ranks = [replace(part, place=Rank(number, 2, None)) for number, part in enumerate(parts)]
     assert len(analyze_parts(ranks).ranks) == 2
 
