@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.verdict import verdict
-from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, PageFaults
+from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, OtherPrograms, PageFaults
 from tests.samples import analysis as sample
 
 
@@ -50,6 +50,17 @@ def test_a_class_must_lead_by_a_tenth():
         "No single bound: communication takes 38 % of the step and idle time caused by the host 37 %."
     )
     assert said({"memory": 0.4, "compute": 0.35, "inefficient": 0.25}) == "Memory-bound for 40 % of the step."
+
+
+def test_what_others_delayed_is_not_called_inefficient_alone():
+    others = OtherPrograms(busy=1.5, threads=2, judged=False)
+    assert said({"inefficient": 0.9, "host": 0.1}, other_programs=others).startswith(
+        "Inefficient or delayed for 90 % of the step: other programs delayed"
+    )
+    assert said({"memory": 0.35, "compute": 0.33, "inefficient": 0.32}, other_programs=others).startswith(
+        "No single bound: memory-bound operators take 35 % of the step, compute-bound operators 33 % and inefficient or delayed "
+        "operators 32 %."
+    )
 
 
 def test_a_host_that_takes_the_most_is_the_bound():

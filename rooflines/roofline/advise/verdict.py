@@ -383,9 +383,9 @@ def _bound(analysis: Analysis) -> str:
         both = f"{percent(classes[first[0]]).removesuffix(' %')} and {percent(classes[first[1]])} of {whole}"
         opening = f"{first[0].capitalize()}- and {first[1]}-bound for {both}"
     elif unlimited and judged and 0 < classes.get(bound, 0.0) < _MAIN_SHARE:
-        return _several(classes, whole, 3) or sentence(where)
+        return _several(classes, whole, 3, is_delayed(analysis)) or sentence(where)
     elif unlimited and len(first) > 1:
-        return _several(classes, whole, len(first)) or sentence(where)
+        return _several(classes, whole, len(first), is_delayed(analysis)) or sentence(where)
     elif analysis.limited_by == "input":
         rates = rates_sentence(analysis)
         waiting = (
@@ -540,16 +540,18 @@ def _whole(analysis: Analysis) -> str:
     return "the step" if analysis.basis.per == "step" else "the trace"
 
 
-def _several(classes: dict[str, float], whole: str, number: int) -> str:
-    """The largest classes, at most three of ``number``, of a step that no single one bounds."""
+def _several(classes: dict[str, float], whole: str, number: int, delayed: bool = False) -> str:
+    """The largest classes, at most three of ``number``, of a step that no single one bounds; others may have
+    ``delayed`` its operators."""
     number = min(number, 3)
-    known = [name for name in classes if name in _CLASSES and classes[name] >= _LEAST_SHARE]
+    words = {**_CLASSES, "inefficient": "inefficient or delayed operators"} if delayed else _CLASSES
+    known = [name for name in classes if name in words and classes[name] >= _LEAST_SHARE]
     named = sorted(known, key=lambda name: -classes[name])[:number]
     if len(named) < number:
         return ""
-    first = _CLASSES[named[0]]
+    first = words[named[0]]
     take = "takes" if first.startswith(("communication", "idle", "other", "waiting")) else "take"
-    rest = " and ".join(f"{_CLASSES[name]} {percent(classes[name])}" for name in named[1:])
+    rest = " and ".join(f"{words[name]} {percent(classes[name])}" for name in named[1:])
     return (
         f"No single bound: {first} {take} {percent(classes[named[0]])} of "
         f"{whole}{',' if len(named) > 2 else ' and'} {rest}."
