@@ -125,7 +125,7 @@ def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float | None, 
     for one in comparisons:
         interval = (one.pace.noise or one.pace).ci95 if one.pace and one.pace.exceeds_noise is False else None
         more = interval[1] - 1 if interval is not None else 0.0
-        if one in open_ or 100 * more > (fail_above or math.inf):
+        if one in open_ or 100 * more > (math.inf if fail_above is None else fail_above):
             found = f"up to {percent(more)} more time is within the noise"
             found = one.verdict.partition(":")[0] if one in open_ else found
             text = f"{one.b.source!r} compared with {one.a.source!r}: {found}"

@@ -173,11 +173,16 @@ def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
     return tuple(sorted(alike, key=lambda name: alike[name], reverse=True)[:count])
 
 
+# The compute capabilities of generation 8 before Ada.
+_WITHOUT_FP8 = ("8.0", "8.6", "8.7")
+
+
 def ceilings_of(
     sheet: Sheet, name: str = "", *, user: bool = False, of_any_library: bool = False
 ) -> Ceilings:
     """Return the ceilings of a whole device from ``sheet``; ``name`` is the driver's name, ``user`` marks a
-    user's own sheet. Those ``of_any_library`` have the faster products that are added up in fp16, too."""
+    user's own sheet. Those ``of_any_library`` have the faster products that are added up in fp16, too, and on
+    NVIDIA GPUs without units for fp8 its products, which libraries make in a half precision there."""
     found = []
     usual = {one.precision: one.per_second for one in sheet.compute if one.is_roof and one.engine == "matrix"}
     for rate in sheet.compute:
@@ -192,7 +197,11 @@ def ceilings_of(
         roof = derive.compute_roof(rate, rate.per_second, source)
         found.append(roof if rate.is_roof else replace(roof, name=f"{roof.name} (sums in fp16)"))
     if sheet.vendor == "NVIDIA":
-        found += derive.without_bf16(found, sheet.compute_capability.partition(".")[0])
+        major = sheet.compute_capability.partition(".")[0]
+        found += derive.without_bf16(found, major)
+        if of_any_library and (major in ("5", "6", "7") or sheet.compute_capability in _WITHOUT_FP8):
+            halves = [one for one in found if one.precision in ("bf16", "fp16") and one.engine == "matrix"]
+            found += [replace(one, name=f"fp8 in {one.precision}", precision="fp8") for one in halves[:1]]
     memory = sheet.memory
     source = Source(kind=_source(memory.derived, user), detail=sheet.cited(memory))
     found += [

@@ -147,8 +147,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
         Matrix work may run on the vector units as well (on most CPUs it does), so for ``matrix`` the higher
         of the two counts. Vector arithmetic on the half precisions is done in fp32 registers where the device
-        lists no separate rate, and so is an emulated precision; products in fp8 are made in a half precision
-        where it has none for them. Products that accumulate in fp16 are not a
+        lists no separate rate, and so is an emulated precision. Products that accumulate in fp16 are not a
         roof for torch, which accumulates in fp32, unless no other is known.
         """
         if self.emulated(precision) is not None:
@@ -156,8 +155,6 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
         found = self._highest(precision, engine)
         if found is None and engine == "vector" and precision in ("tf32", *_NARROW):
             return self.compute("fp32", "vector")
-        if found is None and precision == "fp8":
-            return self.compute("bf16", engine) or self.compute("fp16", engine)
         return found
 
     def _highest(self, precision: str, engine: Engine) -> Ceiling | None:
@@ -186,6 +183,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
     def of_any_accumulation(self) -> Ceilings:
         """These with products that accumulate in fp16 as any others."""
+        if not any(one.accumulate == "fp16" and one.engine == "matrix" for one in self.ceilings):
+            return self
         return replace(self, ceilings=tuple(replace(one, accumulate=None) for one in self.ceilings))
 
     def memory_levels(self) -> tuple[Ceiling, ...]:

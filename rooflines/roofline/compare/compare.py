@@ -3,6 +3,7 @@ whole exceeds the noise."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -129,7 +130,7 @@ def compare(
         if calibration is None:
             return [None] * len(times)
         found = judge(times, calibration)
-        return [replace(one, significant=one.significant and not low <= one.ratio <= high) for one in found]
+        return [None if one.significant and low <= one.ratio <= high else one for one in found]
 
     pace = _apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration)
     ratios = (pace.ratio, pace.noise.ratio if pace.noise is not None else pace.ratio)
@@ -258,11 +259,13 @@ def _apart(pace: StepPace, before: Analysis, after: Analysis) -> StepPace:
 
 def _explained(before: Analysis, after: Analysis) -> tuple[float, float]:
     """The ratios that other programs may explain: those that take k of n processors may make the side beside
-    them take n / (n - k) times as long."""
+    them take about n / (n - k) times as long, and any time where they delayed nearly every step."""
     factors = [
         1.0
         if (found := side.other_programs) is None
-        else found.threads / max(found.threads - found.busy, 1e-9)
+        else found.threads / (found.threads - found.busy)
+        if found.judged and found.busy < found.threads
+        else math.inf
         for side in (before, after)
     ]
     return 1 / factors[0], factors[1]
@@ -627,7 +630,12 @@ def verdict_of(comparison: Comparison) -> str:
         shared = comparison.a.others_cores is not None or comparison.b.others_cores is not None
         if shared or min(pace.before_count, pace.after_count) >= FEWEST_STEPS:
             needs = "because the machine was not quiet: repeat both on an idle one"
-        sure_of_it = f"{_what(pace)}; noise unknown, {needs}"
+        known = pace.ci95 or pace.noise
+        sure_of_it = (
+            f"{_interval(pace)}; other programs may explain it: repeat both on an idle machine"
+            if known and shared
+            else f"{_what(pace)}; noise unknown, {needs}"
+        )
         lead = "Not decided: "
     if comparison.implausible:
         longer = f"under the same conditions it takes {significant(1 / pace.ratio)} times as long as B"

@@ -34,6 +34,14 @@ class StoredWeights(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stored_weights(config: Mapping[str, Any]) -> StoredWeights:
+    """The weights that ``config`` describes; raises UsageError also for one that lacks what it needs."""
+    try:
+        return _stored(config)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _unknown(f"{config.get('quant_method')}: {type(error).__name__}: {error}") from None
+
+
+def _stored(config: Mapping[str, Any]) -> StoredWeights:
     """The weights that ``config``, a ``quantization_config``, describes.
 
     Sources: the configurations of transformers 5 (``utils/quantization_config.py``) and compressed-tensors
@@ -44,9 +52,10 @@ def stored_weights(config: Mapping[str, Any]) -> StoredWeights:
     kept = tuple(_pattern(name) for key in _KEPT for name in config.get(key) or ())
     precision = None
     if method in ("gptq", "awq"):
-        # A scale of 16 bits and a zero for each group; where there are none, a row is one.
-        bits, group = int(config.get("bits", 4)), int(config.get("group_size", 128))
-        each = bits + (16 + bits) / group if group > 0 else bits
+        # A scale of 16 bits for each group, and a zero where they are not symmetric; else a row is one group.
+        bits, group = config["bits"], config["group_size"]
+        zero = config.get("zero_point", True) if method == "awq" else not config.get("sym", True)
+        each = bits + (16 + bits * zero) / group if group > 0 else bits
         method = f"{method} int{bits}"
     elif method in ("fp8", "fbgemm_fp8"):
         # A scale of 32 bits for each block; of a row or a whole matrix it does not count.
@@ -62,8 +71,10 @@ def stored_weights(config: Mapping[str, Any]) -> StoredWeights:
     elif (
         method == "compressed-tensors" and len(groups := list(config.get("config_groups", {}).values())) == 1
     ):
-        weights, inputs = groups[0].get("weights") or {}, groups[0].get("input_activations")
-        bits, group = int(weights.get("num_bits", 8)), int(weights.get("group_size") or 0)
+        weights, inputs = groups[0]["weights"], groups[0].get("input_activations")
+        bits, group = weights["num_bits"], weights.get("group_size") or 0
+        if weights["type"] == "float" and bits != 8:
+            raise _unknown(f"{method} with floats of {bits} bits")
         each = bits + 16 / group if group > 0 else bits
         if inputs is not None:
             precision = "fp8" if inputs.get("type") == "float" else "int8"

@@ -72,9 +72,10 @@ def test_a_mark_that_ends_after_the_recording_ends_with_it():
     stop = {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 50.5}
     ends = [int(found.host.end_ns.max()) for found in (trace(add(5, 1), step, stop), trace(add(5, 1), step))]
     assert ends == [50_500, 9_004_000]
-    # A file of two recordings has two ends, and what began after the last one keeps its place.
-    found = trace(add(5, 1), add(70, 3), {**stop, "ts": 20}, stop)
-    assert found.host.end_ns.tolist() == [6_000, 70_000]
+    # A file of two recordings has two ends; operators, and what begins after the last end, stay as they are.
+    late = {**step, "ts": 80, "dur": 9}
+    found = trace(add(5, 1), add(40, 30), add(75, 3), late, {**stop, "ts": 20}, stop)
+    assert sorted(found.host.end_ns.tolist()) == [6_000, 70_000, 78_000, 89_000]
 
 
 @pytest.mark.parametrize("category", ["cuda_driver", "xpu_runtime", "xpu_driver"])

@@ -39,3 +39,18 @@ def test_products_in_fp16_may_be_added_up_in_fp16():
         times[dtype] = [bound.lower_bound_s for bound in one.bounds]
     ratios = [narrow / half for half, narrow in zip(*times.values(), strict=True)]
     assert ratios == pytest.approx([2, 1], rel=1e-3)
+
+
+def test_products_in_fp8_without_units_for_it_have_the_rate_of_a_half_precision():
+    """On NVIDIA GPUs before Ada; a sheet that only does not print the rate of fp8 (MI308X) gives no bound."""
+    roofs = {
+        name: {
+            roof.name: roof.value
+            for roof in rooflines.predict(nn.Linear(8, 8), torch.rand(8, 8), devices=[name]).devices[0].device.ceilings
+        }
+        for name in ("A100-SXM4-80GB", "Tesla T4", "H100 SXM5", "MI308X")
+    }
+    assert roofs["A100-SXM4-80GB"]["fp8 in fp16"] == roofs["A100-SXM4-80GB"]["fp16 matrix"]
+    assert "fp8 in fp16" in roofs["Tesla T4"]
+    assert [name for name in roofs["H100 SXM5"] if "fp8" in name] == ["fp8 matrix"]
+    assert not [name for name in roofs["MI308X"] if "fp8" in name]

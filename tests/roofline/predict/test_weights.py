@@ -83,6 +83,7 @@ CONFIGS = [
     ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}, 8, "fp8"),
     ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}, 4.25, None),
     ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}, 4 + 20 / 128, None),
+    ({"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True}, 4 + 16 / 128, None),
     ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 8, None),
     ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4.5, None),
     ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 8, None),
@@ -105,12 +106,21 @@ def test_weights_as_a_configuration_says(config, bits, precision):
     assert stored.keeps("model.layers.3.mlp.gate") == ("re:.*gate$" in config.get("ignore", ()))
 
 
+FLOATS = {"weights": {"num_bits": 4, "type": "float"}, "input_activations": {"num_bits": 4, "type": "float"}}
+
+
 @pytest.mark.parametrize(
     "config",
-    [{"quant_method": "quip"}, {}, {"quant_method": "compressed-tensors", "config_groups": {"a": {
-        "weights": {"num_bits": 4, "type": "float"}, "input_activations": {"num_bits": 4, "type": "float"},
-    }}}],
-)  # fmt: skip
+    [
+        {},
+        {"quant_method": "quip"},
+        {"quant_method": "awq"},
+        {"quant_method": "gptq", "bits": "four", "group_size": 128},
+        {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": None}}},
+        {"quant_method": "compressed-tensors", "config_groups": {"a": FLOATS}},
+        {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": FLOATS["weights"]}}},
+    ],
+)
 def test_a_method_that_is_not_known_is_refused(config):
     with pytest.raises(UsageError, match="quantization_config: the method"):
         stored_weights(config)
