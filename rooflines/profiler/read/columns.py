@@ -520,9 +520,8 @@ class Columns:
         host, device = _joined(self._host, _HOST_TYPES), _joined(self._device, _DEVICE_TYPES)
         memory, frames = _joined(self._memory, _MEMORY_TYPES), _joined(self._frames, _FRAME_TYPES)
         # What goes on after the recording has stopped is not seen, though a mark may end later.
-        host[4][(host[0] == ANNOTATION) & (host[3] < self._stop_ns) & (host[4] > self._stop_ns)] = (
-            self._stop_ns
-        )
+        stop = self._stop_ns or _LONGEST_NS
+        host[4][(host[0] == ANNOTATION) & (host[3] < stop) & (host[4] > stop)] = stop
         host[8], device[6] = linked(host[8], host[0] == RUNTIME, device[6])
         return (
             # By thread, then start; of two that start together the longer one is the caller. The sort is
