@@ -102,7 +102,11 @@ def test_what_is_refused(place, ask, arguments, message):
 def test_traces_are_found_by_number_and_ours_are_not(tmp_path):
     for name in ("rank10.json", "rank2.json.gz", "rank1.json.zst", "ranks.json", "analysis.json", "notes.txt"):
         (tmp_path / name).write_text("")
-    assert [Path(path).name for path in find_traces([tmp_path])] == ["rank1.json.zst", "rank2.json.gz", "rank10.json"]
+    # What is whole and has no events is another file; a damaged one is reported where it is read.
+    (tmp_path / "config.json").write_text(' {"layers": [1, 2]}\n')
+    (tmp_path / "rank3.json").write_text('{"schemaVersion": 1, "traceEv')
+    found = ["rank1.json.zst", "rank2.json.gz", "rank3.json", "rank10.json"]
+    assert [Path(path).name for path in find_traces([tmp_path])] == found
 
 
 @pytest.mark.ci

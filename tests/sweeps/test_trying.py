@@ -147,7 +147,9 @@ def test_an_interruption_keeps_what_was_measured(tmp_path):
     made = read_trials(run.directory)
     assert not made.complete
     assert made.trials[0].speedup.low is not None  # three rounds
-    assert "Interrupted: not every round was measured." in [getattr(one, "text", "") for one in advice.trials_section(made).blocks]
+    said = [getattr(one, "text", "") for one in advice.trials_section(made).blocks]
+    assert said[0] == "Interrupted: not every round was measured."
+    assert said[1].startswith(("No gain is known yet", "Best: "))
 
 
 SCRIPT = """

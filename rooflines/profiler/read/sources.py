@@ -128,7 +128,12 @@ def _traces(source: str, may_be_empty: bool) -> list[str]:
             os.path.isfile,
             glob.glob(source, recursive=True) if is_pattern else map(str, Path(source).iterdir()),
         )
-    traces = [path for path in paths if is_pattern or is_trace_name(re.split(r"[/\\]", path)[-1])]
+    traces = [
+        path
+        for path in paths
+        if is_pattern
+        or (is_trace_name(re.split(r"[/\\]", path)[-1]) and (is_url(source) or not _is_other(path)))
+    ]
     if not traces and not may_be_empty:
         what = (
             f"no file matches the pattern {shown(source)!r}"
@@ -137,6 +142,15 @@ def _traces(source: str, may_be_empty: bool) -> list[str]:
         )
         raise UsageError(f"{what}.", hint="Give one trace per rank: *.json, *.json.gz or *.json.zst.")
     return sorted(traces, key=_by_number)
+
+
+def _is_other(path: str) -> bool:
+    """Whether a file is whole and holds something else than a trace; large ones are read later."""
+    with contextlib.suppress(OSError):  # which reading it tells
+        if path.endswith(".json") and os.path.getsize(path) <= PIECE_BYTES:
+            text = Path(path).read_bytes().strip()
+            return text[:1] + text[-1:] == b"{}" and b'"traceEvents"' not in text
+    return False
 
 
 def _behind(pattern: str) -> list[str]:

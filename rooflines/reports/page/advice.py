@@ -195,6 +195,8 @@ def _interval(found: Speedup | None) -> str | None:
 def _best(trials: Trials) -> str:
     """The best combination, or the best single change where it was not beaten."""
     best = max(filter(helped, trials.every), key=lambda trial: trial.gain, default=None)
+    if best is None and not trials.complete:
+        return "No gain is known yet: that needs the interval of three rounds or more."
     if best is None:
         return "No change is known to help: no interval of a measured gain lies above 1."
     return (

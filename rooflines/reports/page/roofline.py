@@ -107,7 +107,8 @@ def chart_caption(analysis: Analysis) -> str:
         efficiency = category_efficiency(analysis, category, time_s)
         if efficiency is not None:
             share = percent(share_of_step(time_s, analysis))
-            parts.append(f"{plural(category)}: {share} of the time at {percent(efficiency)} efficiency")
+            reached = f"{percent(efficiency)} efficiency{' or more' if analysis.other_programs else ''}"
+            parts.append(f"{plural(category)}: {share} of the time at {reached}")
     without = (
         "Operators by intensity and speed."
         if analysis.operators and not analysis.unrecorded

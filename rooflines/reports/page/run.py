@@ -58,6 +58,7 @@ from rooflines.roofline.advise.verdict import rates_sentence, unknown_share
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.judge.step.input_pipeline import input_fraction
+from rooflines.roofline.judge.step.interference import is_delayed
 from rooflines.roofline.predict.options import FACTS
 from rooflines.roofline.predict.trials import Trials
 from rooflines.units import counted, percent, seconds, sentence, si, significant
@@ -230,6 +231,11 @@ def bound_bar(analysis: Analysis) -> Bar | None:
     if analysis.division and analysis.division.of == "host":
         parts = tuple(
             replace(part, meaning=_MEANINGS["host"].get(part.pattern, part.meaning)) for part in parts
+        )
+    if is_delayed(analysis):
+        parts = tuple(
+            replace(part, name="inefficient or delayed") if part.pattern == "inefficient" else part
+            for part in parts
         )
     rows = (BarRow(label="", text="", parts=parts),)
     return Bar(name="classes", rows=rows, caption="Time by what bounds it", show="always")

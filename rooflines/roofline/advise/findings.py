@@ -28,7 +28,7 @@ from rooflines.roofline.advise import (
 from rooflines.roofline.advise.case import Advice, Case, Rule, Setting, device_kind
 from rooflines.roofline.advise.plan import Planned, in_order, planned
 from rooflines.roofline.analysis import Analysis, Finding, Key
-from rooflines.roofline.judge.step.interference import delayed, is_delayed
+from rooflines.roofline.judge.step.interference import busy, delayed, is_delayed
 from rooflines.roofline.replay.replays import Replays
 
 # What is below this share of a step is not worth a sentence.
@@ -117,15 +117,17 @@ def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
 
 def _disturbed(analysis: Analysis) -> Iterator[Finding]:
     """What to do about a run that other programs disturbed too much to judge it."""
-    ours = analysis.workload.source != "loop"
+    ours, found = analysis.workload.source != "loop", analysis.other_programs
     again: Setting | str = Setting("wait_quiet", True) if ours else "the same loop when the machine is idle"
-    what = {REPEAT: again}
-    if (analysis.environment.threads or 1) > 1 and device_kind(analysis) == "cpu":
-        what[ONE_THREAD] = Setting("threads", 1, None if ours else "torch.set_num_threads(1)")
-    for title, suggestion in what.items():
+    what = {REPEAT: (again, delayed(analysis))}
+    threads = analysis.environment.threads or 1
+    if found is not None and threads > 1 and device_kind(analysis) == "cpu":
+        one = Setting("threads", 1, None if ours else "torch.set_num_threads(1)")
+        what[ONE_THREAD] = one, f"operators use up to {threads} threads while {busy(found)}"
+    for title, (suggestion, evidence) in what.items():
         yield Finding(
             title=title,
-            evidence=delayed(analysis),
+            evidence=evidence,
             suggestion=str(suggestion),
             **_option(suggestion),
         )

@@ -129,9 +129,9 @@ def unsteady(analysis: Analysis) -> str:
     wide = _half_width_s(steps) / steps.median_s if steps is not None and steps.median_s else 0.0
     interval = f"the median step is {known_to(wide)}" if wide > WIDE else ""
     if found is not None and not found.judged:
-        return f"Shared machine: {_busy(found, named=True)} and delayed nearly every step."
+        return f"Shared machine: {busy(found, named=True)} and delayed nearly every step."
     if found is not None:
-        return f"Shared machine: {_busy(found, named=True)}{f', and {interval}' if interval else ''}."
+        return f"Shared machine: {busy(found, named=True)}{f', and {interval}' if interval else ''}."
     return f"Unsteady times: {interval}." if interval else ""
 
 
@@ -188,9 +188,9 @@ def delayed(analysis: Analysis) -> str:
     steps, found = analysis.steps, analysis.other_programs
     assert found is not None
     if steps is None:
-        return _busy(found)
+        return busy(found)
     of = f"10th to 90th percentile of {counted(steps.count, 'step')}"
-    return f"steps took {seconds(steps.p10_s)} to {seconds(steps.p90_s)} ({of}) while {_busy(found)}"
+    return f"steps took {seconds(steps.p10_s)} to {seconds(steps.p90_s)} ({of}) while {busy(found)}"
 
 
 def noise_s(analysis: Analysis) -> float:
@@ -203,7 +203,8 @@ def _on_cpu(facts: RunFile) -> bool:
     return facts.environment.device.startswith("cpu")
 
 
-def _busy(found: OtherPrograms, *, named: bool = False) -> str:
+def busy(found: OtherPrograms, *, named: bool = False) -> str:
+    """How many processors other programs took, their names where ``named``."""
     names = ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
     return (
         f"other programs took {significant(found.busy, 2)} of {found.threads} "
