@@ -12,9 +12,11 @@ Fails if
 - a disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
   otherwise from run to run, or
 - a disturbed run contradicts the quiet ones: its range of the step lies below all of theirs, or above them without being called a
-  limit, its efficiency (a lower limit) is above theirs, or it names a bound that none of them names. The quiet ones differ among
-  themselves by more than their intervals, because the machine is shared below the system, too: their range is taken wider by the ratio
-  of their longest and shortest median step, or
+  limit, its efficiency (a lower limit) is above theirs, or it names a bound that none of them names. The machine is shared below the
+  system, too, and its own speed changes from minute to minute: before and after every run, with nothing beside it, a fixed piece of
+  work that has nothing to do with rooflines is timed, and steps are compared in units of it (the shorter and the longer of the two are
+  the range of the unit). What that leaves is told by the control: the same question asked of each quiet run and the other quiet ones,
+  or
 - ``rooflines check`` of a disturbed run against the last quiet one, which ran the same code, exits with another code than 0.
 
 ``--only`` keeps what the file has of other workloads.
@@ -83,6 +85,23 @@ WORKLOADS = {
     "step function": ("step.py:make",),
     "efficientnet_b0": ("--model", "efficientnet_b0"),
 }
+
+
+def unit_s() -> list[float]:
+    """What a convolution and a pass over memory take now, each the median of a second: the unit of time, and nothing of rooflines."""
+    import torch
+
+    image, filters, many = torch.randn(1, 64, 56, 56), torch.randn(64, 64, 3, 3), torch.randn(1 << 22)
+    found = []
+    with torch.no_grad():
+        for work in (lambda: torch.conv2d(image, filters, padding=1), lambda: torch.relu(many)):
+            times, end = [], time.perf_counter() + 1
+            while time.perf_counter() < end:
+                start = time.perf_counter()
+                work()
+                times.append(time.perf_counter() - start)
+            found.append(statistics.median(times))
+    return found
 
 
 def profile(arguments: tuple[str, ...], folder: Path, name: str, disturbed: bool) -> dict[str, Any]:
@@ -154,16 +173,20 @@ def efficiency_of(verdict: str) -> float | None:
 
 
 def contradicts(run: dict[str, Any], quiet: list[dict[str, Any]]) -> list[str]:
-    """What a disturbed run states that no quiet one agrees with."""
-    low, high = run["range_s"]
-    found, steps_s = [], [one["step_s"] for one in quiet]
-    drift = max(steps_s) / min(steps_s)
-    if high * drift < min(one["range_s"][0] for one in quiet):
+    """What a disturbed run states that no quiet one agrees with, times in units of the machine's speed beside each run."""
+
+    def steps(one: dict[str, Any]) -> tuple[float, float]:
+        low, high = one["range_s"]
+        return low / max(one["unit"]), high / min(one["unit"])
+
+    low, high = steps(run)
+    found = []
+    if high < min(steps(one)[0] for one in quiet):
         found.append("a shorter step")
-    if low > drift * max(one["range_s"][1] for one in quiet) and not run["is_limit"]:
+    if low > max(steps(one)[1] for one in quiet) and not run["is_limit"]:
         found.append("a longer step that is not called a limit")
-    known = [one["efficiency"] for one in quiet if one["efficiency"] is not None]
-    if run["efficiency"] is not None and known and run["efficiency"] > drift * max(known) + 0.01:
+    known = [one["efficiency"] * max(one["unit"]) for one in quiet if one["efficiency"] is not None]
+    if run["efficiency"] is not None and known and run["efficiency"] * min(run["unit"]) > max(known) + 0.01:
         found.append("a higher efficiency")
     bounds = {bound_of(one["verdict"]) for one in quiet}
     if bound_of(run["verdict"]) not in (*bounds, "Inefficient or delayed"):
@@ -184,14 +207,21 @@ def known_parts(analysis: dict[str, Any], disturbed: bool) -> dict[str, bool]:
 
 
 def measure(name: str, runs: int, quiet_runs: int, folder: Path) -> list[dict[str, Any]]:
-    found = []
+    found, units = [], []
     for number in range(runs):
         for disturbed in (False, True) if number < quiet_runs else (True,):
-            found.append((disturbed, profile(WORKLOADS[name], folder, f"{name[:3]}{number}{disturbed}", disturbed)))
+            before = unit_s()
+            analysis = profile(WORKLOADS[name], folder, f"{name[:3]}{number}{disturbed}", disturbed)
+            found.append((disturbed, analysis))
+            units.append([*before, *unit_s()])
             print(name, number, "disturbed" if disturbed else "quiet", found[-1][1]["verdict"][:160], file=sys.stderr, flush=True)
     quiet = [shares(analysis) for disturbed, analysis in found if not disturbed]
     reference = Counter({key: statistics.median(one[key] for one in quiet) for key in {key for one in quiet for key in one}})
-    summaries = [summary(analysis, disturbed, reference) for disturbed, analysis in found]
+    usual = [statistics.median(values) for values in zip(*units, strict=True)]
+    summaries = [
+        {**summary(analysis, disturbed, reference), "unit": [value / middle for value, middle in zip(unit, usual, strict=True)]}
+        for (disturbed, analysis), unit in zip(found, units, strict=True)
+    ]
     quiet_ones = [one for one in summaries if not one["disturbed"]]
     return [{**one, "contradicts": contradicts(one, quiet_ones) if one["disturbed"] else []} for one in summaries]
 
