@@ -129,6 +129,16 @@ def test_a_step_of_too_many_lines_has_none_and_says_so(program, monkeypatch):
     assert "more than 3" in notes[0]
 
 
+def test_a_loop_in_one_line_is_not_traced_for_ever(monkeypatch):
+    monkeypatch.setattr(line_marks, "_MOST_EVENTS", 100)
+    marks = LineMarks([])
+    marks.start()
+    for _ in range(1000): pass  # fmt: skip # noqa: E701
+    assert sys.gettrace() is None
+    marks.stop()
+    assert marks.places == ()
+
+
 def test_an_error_of_ours_does_not_reach_the_program(program, monkeypatch):
     notes = []
     marks = LineMarks(notes)

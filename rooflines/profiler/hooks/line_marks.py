@@ -27,6 +27,10 @@ _OURS = Path(__file__).parents[2]
 _PYTHON = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "scripts"))
 # A step that runs more lines than this is one of Python: what they mark would fill the trace.
 _MOST_MARKS = 100_000
+# And what does not mark, as a loop in one line, takes time without end.
+_MOST_EVENTS = 10 * _MOST_MARKS
+# A compiler calls millions of functions, each of which would be slower.
+_COMPILER = str(Path("torch", "_dynamo", "convert_frame.py"))
 
 
 @functools.cache
@@ -66,7 +70,7 @@ class LineMarks:
         self._notes = notes
         self._numbers: dict[tuple[str, int, str], int] = {}
         self._last = -1
-        self.count = 0
+        self.count = self._events = 0
         self._is_on = False
         self._is_whole = True
         self._process = os.getpid()
@@ -87,11 +91,11 @@ class LineMarks:
             self._on_line(sys._getframe(), "return", None)
             sys.settrace(self._on_call)
 
-    def stop(self) -> None:
-        """Mark no more lines."""
+    def stop(self, *, with_trace: bool = False) -> None:
+        """Mark no more lines: ``with_trace``, there is nothing behind them."""
         ours = sys.gettrace() is self._on_call
         # Another thread stops, or Python has dropped the trace function, or the program has set another one.
-        self._is_whole &= ours or not self._is_on
+        self._is_whole &= ours or with_trace or not self._is_on
         self._is_on = False
         if ours:
             sys.settrace(None)
@@ -104,16 +108,25 @@ class LineMarks:
         if not self._is_on or os.getpid() != self._process:
             self._leave()
             return None
-        return self._on_line if is_of_program(frame.f_code.co_filename) else None
+        file = frame.f_code.co_filename
+        if frame.f_code.co_name == "_compile" and file.endswith(_COMPILER):
+            self._is_on = self._is_whole = False
+            self._leave()
+        return self._on_line if self._is_on and is_of_program(file) else None
 
     def _at_line(self, frame: FrameType, event: str, _: Any) -> Any:
         if not self._is_on or os.getpid() != self._process:
             return None
+        self._events += 1
         try:
             if event == "line":
                 self._mark(frame)
             elif event == "return" and (caller := next(_of_program(frame.f_back), None)) is not None:
                 self._mark(caller)  # the line that called goes on
+            if self.count >= _MOST_MARKS or self._events >= _MOST_EVENTS:
+                self._give_up(
+                    f"the lines of the program are not known: a step runs more than {_MOST_MARKS:,}"
+                )
         except Exception as error:
             self._give_up(f"the lines of the program are not known after {error!r}")
         return self._on_line
@@ -127,10 +140,6 @@ class LineMarks:
             self.count += 1
             with profiler_range(f"{LINE_PREFIX}{number}"):
                 pass
-            if self.count >= _MOST_MARKS:
-                self._give_up(
-                    f"the lines of the program are not known: a step runs more than {_MOST_MARKS:,}"
-                )
 
     def _give_up(self, why: str) -> None:
         self._is_on = self._is_whole = False

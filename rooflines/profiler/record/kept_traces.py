@@ -51,7 +51,7 @@ class KeptTraces:
     def keep_lines(self, marks: LineMarks) -> None:
         """Keep the trace of the steps as that of the lines, too, if it has all ``marks``."""
         self.step_bytes -= marks.count * _MARK_BYTES
-        if places := marks.places:
+        if self.steps and (places := marks.places):
             shutil.copyfile(self.directory / self.name, self.directory / _LINES)
             self.of_lines, self.lines = _LINES, places
 

@@ -152,7 +152,7 @@ class Passes:
         self._program: Tracer | None = (
             None  # from the program's start to the end of its first step; kept while there is nothing better
         )
-        self._program_cut = False
+        self._program_cut, self._program_marks = False, LineMarks([])
         self._latest: Tracer | None = None
         self._first_tracer: Tracer | None = (
             None  # of the first and the second step, while they show the device
@@ -316,6 +316,7 @@ class Passes:
                 program = self._program
                 if self.kept.steps is None and program is not None and program.traced.times_ns:
                     self.kept.keep_program(program, cut=self._program_cut)
+                    self.kept.keep_lines(self._program_marks)
                     self._take_from(program)
                 if not self.timed and len(self._held_ns) > 1:
                     # The program's own profiler was on in all steps: their times include what it takes.
@@ -423,6 +424,7 @@ class Passes:
             while (event := (yield)) != "step" or not marked:
                 if event == "pause" and self._program is not None:
                     bound.stop()
+                    self._program_marks.stop()
                     self._program.stop()
                     self._program = None
                 elif event == "resume" or (event == "call" and marked and bound.reached):
@@ -433,16 +435,23 @@ class Passes:
             return time.perf_counter_ns()
         finally:
             bound.stop()
+            self._program_marks.stop(with_trace=True)
             self._program_cut = bound.reached
             if self._program is not None:
                 self._program.stop(keep_step=True)
 
     def _begin_program(self, marked: bool) -> TraceBound:
-        tracer = self._tracer(1, marked=marked)
-        bound = TraceBound(lambda: tracer.stop(keep_step=True), on_any_thread=tracer.traced.all_threads)
+        tracer, marks = self._tracer(1, marked=marked), LineMarks([])
+
+        def stop() -> None:
+            marks.stop(with_trace=True)
+            tracer.stop(keep_step=True)
+
+        bound = TraceBound(stop, on_any_thread=tracer.traced.all_threads)
         if bound.possible and not self._pauses:
-            self._program = tracer
+            self._program, self._program_marks = tracer, marks
             tracer.start()
+            marks.start()
             bound.start()
         return bound
 

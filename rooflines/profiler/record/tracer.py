@@ -15,6 +15,7 @@ import functools
 import gzip
 import mmap
 import os
+import re
 import shutil
 import signal
 import sys
@@ -52,6 +53,10 @@ _PERIOD_S = 0.1
 # Ignored by default, so that a run without a handler is not disturbed.
 _SIGNAL = getattr(signal, "SIGURG", None)
 _ALL_THREADS = "profile_all_threads"
+
+
+# Ranges of ours are written as operators.
+_OPERATOR = re.compile(rb'"cpu_op",\s*"name": "(?!rooflines\.)')
 
 
 class TraceBound:
@@ -258,7 +263,7 @@ class Tracer:
             size = plain.stat().st_size
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=6) as target:
                 with mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as text:
-                    self.traced.has_operators = text.find(b'"cpu_op"') >= 0
+                    self.traced.has_operators = _OPERATOR.search(text) is not None
                     self.traced.lack_arguments = any(
                         text.find(f'"name": "{name}'.encode()) >= 0 for name in LOSSY
                     )

@@ -40,11 +40,12 @@ class ProgramLines:
 
     @cached_property
     def names(self) -> dict[ProgramLine, str]:
-        """``net.py:11`` of each line, with the folders below the one that all files are in."""
+        """``net.py:11`` of each line, with the folders below the one that all files with events are in."""
         places = dict.fromkeys(chain.from_iterable(self.groups))
-        absolute = [place.path for place in places if os.path.isabs(place.path)]
+        own = [self.groups[number] for number in distinct(self.of_event)[0].tolist() if number >= 0]
+        absolute = [place.path for place in chain.from_iterable(own) if os.path.isabs(place.path)]
         above = os.path.commonpath(map(os.path.dirname, absolute)) if absolute else ""
-        files = {path: os.path.relpath(path, above) for path in absolute}
+        files = {path: os.path.relpath(path, above) for path in dict.fromkeys(absolute)}
         return {place: f"{files.get(place.path, place.path)}:{place.line}" for place in places}
 
     def where(self, event: int) -> str:

@@ -49,3 +49,23 @@ def test_a_script_and_its_compiled_module_have_their_lines(profiled, arguments):
     else:
         assert lines["aten::gelu"] == ["train.py:12"]
         assert "train.py:20" in {line.place for row in rows if row.name == "aten::sum" for line in row.lines}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 marks nothing")
+def test_a_program_without_steps_has_its_lines(profiled):
+    script = textwrap.dedent("""\
+        import torch
+
+        def norm(x):
+            return x / x.square().sum()
+
+        x = torch.randn(64, 64)
+        for _ in range(20):
+            x = norm(x @ x)
+        """)
+    _, recorded = profiled(script)
+    rows = rooflines.analyze(recorded).operators
+    lines = {row.name: [line.place for line in row.lines] for row in rows}
+    assert {name: lines[name] for name in ("aten::randn", "aten::mm", "aten::div", "aten::sum")} == {
+        "aten::randn": ["train.py:6"], "aten::mm": ["train.py:8"], "aten::div": ["train.py:4"], "aten::sum": ["train.py:4"],
+    }  # fmt: skip
