@@ -12,14 +12,14 @@ Fails if
 - a disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
   otherwise from run to run, or
 - a disturbed run contradicts the quiet ones: its range of the step lies below all of theirs, or above them without being called a
-  limit, its efficiency (a lower limit) is above theirs, or it names a bound that none of them names. The machine is shared below the
-  system, too, and its own speed changes from minute to minute: before and after every run, with nothing beside it, a fixed piece of
-  work that has nothing to do with rooflines is timed, and steps are compared in units of it (the shorter and the longer of the two are
-  the range of the unit). What that leaves is told by the control: the same question asked of each quiet run and the other quiet ones,
-  or
+  limit, its efficiency (a lower limit) is above theirs, or it names a bound that none of them names (of parts of the step that it calls
+  about equal, none). The machine is shared below the system, too, and its own speed changes from minute to minute: before and after
+  every run, with nothing beside it, a fixed piece of work that has nothing to do with rooflines is timed, and steps are compared in
+  units of it (the shorter and the longer of the two are the range of the unit). What that leaves is told by the control: the same
+  question asked of each quiet run and the other quiet ones, or
 - ``rooflines check`` of a disturbed run against the last quiet one, which ran the same code, exits with another code than 0.
 
-``--only`` keeps what the file has of other workloads.
+``--only`` keeps what the file has of other workloads; without a name nothing is run, and the file is judged again.
 
     python benchmarks/disturbed.py [--runs 8] [--quiet 3] [--only resnet50 ...]
 """
@@ -46,6 +46,13 @@ BOUNDS = (
     "Inefficient or delayed",
     "Compute-bound", "Memory-bound", "Inefficient", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
 )  # fmt: skip
+# What a verdict without a single bound calls the parts that take the most.
+PARTS = {
+    "Compute-bound": "compute-bound operators",
+    "Memory-bound": "memory-bound operators",
+    "Inefficient": "inefficient operators",
+    "Host-bound": "idle time caused by the host",
+}
 BURNER = """
 import random, time
 while True:
@@ -189,7 +196,9 @@ def contradicts(run: dict[str, Any], quiet: list[dict[str, Any]]) -> list[str]:
     if run["efficiency"] is not None and known and run["efficiency"] * min(run["unit"]) > max(known) + 0.01:
         found.append("a higher efficiency")
     bounds = {bound_of(one["verdict"]) for one in quiet}
-    if bound_of(run["verdict"]) not in (*bounds, "Inefficient or delayed"):
+    stated = bound_of(run["verdict"])
+    named = [bound for bound, part in PARTS.items() if part in run["verdict"]] if stated == "No single bound" else [stated]
+    if not {*named, stated} & {*bounds, "Inefficient or delayed"}:
         found.append("another bound")
     return found
 
@@ -218,12 +227,10 @@ def measure(name: str, runs: int, quiet_runs: int, folder: Path) -> list[dict[st
     quiet = [shares(analysis) for disturbed, analysis in found if not disturbed]
     reference = Counter({key: statistics.median(one[key] for one in quiet) for key in {key for one in quiet for key in one}})
     usual = [statistics.median(values) for values in zip(*units, strict=True)]
-    summaries = [
+    return [
         {**summary(analysis, disturbed, reference), "unit": [value / middle for value, middle in zip(unit, usual, strict=True)]}
         for (disturbed, analysis), unit in zip(found, units, strict=True)
     ]
-    quiet_ones = [one for one in summaries if not one["disturbed"]]
-    return [{**one, "contradicts": contradicts(one, quiet_ones) if one["disturbed"] else []} for one in summaries]
 
 
 def bound_of(verdict: str) -> str:
@@ -270,7 +277,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=8)
     parser.add_argument("--quiet", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--only", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
     asked = parser.parse_args()
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": {}}
     results: dict[str, list[dict[str, Any]]] = {name: runs for name, runs in known["runs"].items() if name not in asked.only}
@@ -289,6 +296,8 @@ def main() -> int:
             RESULTS.with_suffix(".md").write_text(table(results))
     print(table(results))
     for name, runs in results.items():
+        for one in runs:
+            one["contradicts"] = contradicts(one, [other for other in runs if not other["disturbed"]]) if one["disturbed"] else []
         quiet_s = sorted(run["step_s"] for run in runs if not run["disturbed"])
         quiet = [run for run in runs if not run["disturbed"]]
         # How far the machine by itself takes one run from the others, which is no property of a disturbed one.
