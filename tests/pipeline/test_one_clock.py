@@ -21,7 +21,7 @@ from rooflines.reports.document import Bar, Cell, Table
 from rooflines.reports.page.roofline import chart_caption
 from rooflines.reports.page.run import bound_bar
 from rooflines.reports.page.run import page as page_of
-from rooflines.roofline.advise.findings import ONE_THREAD
+from rooflines.roofline.advise.verdict import ONE_THREAD
 from rooflines.roofline.analyze import analyze
 from rooflines.roofline.judge.judge import Judged
 from tests.commands import write_ceilings
@@ -216,6 +216,7 @@ def test_a_disturbed_run_says_what_is_known_and_that_its_times_are_upper_limits(
     assert analysis.findings[0].option == option
     others = [one.option for one in analysis.findings if one.title == ONE_THREAD]
     assert others == [option and "threads"] * (analysis.environment.threads > 1)
+    assert ("Change first: use one thread" in analysis.verdict) == bool(others)
     assert len(analysis.findings) == len({one.evidence for one in analysis.findings}) > 1
     assert any(row.lower_bound_s for row in analysis.operators)
     assert analysis.totals.flops

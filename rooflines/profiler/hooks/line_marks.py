@@ -68,7 +68,8 @@ class LineMarks:
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
-        self._numbers: dict[tuple[str, int, str], int] = {}
+        # A line is one place, though a comprehension in it is a function of its own.
+        self._numbers: dict[tuple[str, int], tuple[int, str]] = {}
         self._last = -1
         self.count = self._events = 0
         self._is_on = False
@@ -80,7 +81,8 @@ class LineMarks:
     @property
     def places(self) -> tuple[ProgramLine, ...]:
         """The lines that were marked, by their number."""
-        return tuple(program_line(*line) for line in self._numbers) if self._is_whole else ()
+        lines = self._numbers.items() if self._is_whole else ()
+        return tuple(program_line(*line, function) for line, (_, function) in lines)
 
     def start(self) -> None:
         """Mark the lines from here on."""
@@ -133,8 +135,8 @@ class LineMarks:
 
     def _mark(self, frame: FrameType) -> None:
         code = frame.f_code
-        place = (code.co_filename, frame.f_lineno or 0, code.co_name)
-        number = self._numbers.setdefault(place, len(self._numbers))
+        place = (code.co_filename, frame.f_lineno or 0)
+        number, _ = self._numbers.setdefault(place, (len(self._numbers), code.co_name))
         if number != self._last:
             self._last = number
             self.count += 1

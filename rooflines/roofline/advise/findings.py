@@ -27,6 +27,7 @@ from rooflines.roofline.advise import (
 )
 from rooflines.roofline.advise.case import Advice, Case, Rule, Setting, device_kind
 from rooflines.roofline.advise.plan import Planned, in_order, planned
+from rooflines.roofline.advise.verdict import ONE_THREAD
 from rooflines.roofline.analysis import Analysis, Finding, Key
 from rooflines.roofline.judge.step.interference import busy, delayed, is_delayed
 from rooflines.roofline.replay.replays import Replays
@@ -80,7 +81,6 @@ _UNTRACED_RULES: tuple[Rule, ...] = (training.page_faults, host.oversubscribed)
 _INPUT_RULES: tuple[Rule, ...] = (host.load_faster,)
 
 REPEAT = "Repeat the run while other programs pause"
-ONE_THREAD = "Use one thread: an operator on several waits for those that other programs delay"
 _MORE_STEPS = Finding(
     title="Record more steps",
     evidence="the only step contains start-up, so the time of a step is unknown",

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.case import device_kind
-from rooflines.roofline.advise.findings import ONE_THREAD, REPEAT
+from rooflines.roofline.advise.findings import REPEAT
 from rooflines.roofline.advise.host import GRAPHS_UNRECORDED
 from rooflines.roofline.advise.plan import in_order
-from rooflines.roofline.advise.verdict import shares
+from rooflines.roofline.advise.verdict import ONE_THREAD, shares
 from rooflines.roofline.analysis import Analysis, DeviceUsage, Finding, Usage
 from rooflines.roofline.judge.usage.device_usage import HOST
 from rooflines.units import binary_bytes, counted, percent, seconds, si

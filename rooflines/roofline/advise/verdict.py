@@ -51,6 +51,8 @@ _PLURAL = {
     "other": "other operators",
 }
 
+#: What helps where other programs delay the threads of an operator.
+ONE_THREAD = "Use one thread: an operator on several waits for those that other programs delay"
 # How a sentence begins that names what takes the largest share of the step; the share and "of the step"
 # follow.
 _OPENINGS = {
@@ -150,6 +152,9 @@ def verdict(analysis: Analysis) -> str:
     else:
         sentences.append("No operators were traced, so nothing can be said about where the time goes.")
     best = max(analysis.findings, key=_first_s, default=None)
+    waits = any(one.title == ONE_THREAD for one in analysis.findings)
+    if waits:
+        sentences.append("Change first: use one thread, whose saving is not known before it is measured.")
     if (
         best is not None
         and _first_s(best) > 0
@@ -159,6 +164,7 @@ def verdict(analysis: Analysis) -> str:
         whole = f"{seconds(analysis.step_s)} a step" if analysis.basis.per == "step" else "the trace"
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
         gain, about = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
+        gain += " of other changes" * waits
         saved = f"{about} {seconds(_first_s(best))} of {whole}"
         sentences.append(f"Largest {gain}: {title}, which saves {saved}.")
     sentences.append(unsteady(analysis))

@@ -505,7 +505,7 @@ def _noise_notes(
             "between the runs is not known"
         )
     elif abs(drift.factor - 1) > NOTABLE:
-        moved = f"all operators together take {_more_or_less(drift.factor)} in A"
+        moved = f"the same operators typically take {_more_or_less(drift.factor)} in A"
         what = "drift of the machine and the differences above cannot be told apart"
         if drift.by_machine:
             what = "this is taken for drift of the machine and not for a change of any operator"
