@@ -53,6 +53,8 @@ _SAME_CLOCK = 0.02
 NOTABLE = 0.02
 # A difference of the profiler's cost on the two sides, as a share of a step, from which on it is said.
 NOTABLE_DILATION = 0.05
+# Other work that makes a step a tenth longer or shorter is no noise, in logarithms.
+_OTHER_WORK = 0.1
 
 
 def compare(
@@ -90,6 +92,7 @@ def compare(
     differs = differing_facts(before, after)
     pairs = match_operators(before, after, by_module=by_module) if timelines else []
     rows = [(_change(pair), _step_times(pair)) for pair in pairs]
+    by_work = _by_work([row for row, _ in rows])
     disturbed = [
         name
         for name, side in sides.items()
@@ -134,7 +137,11 @@ def compare(
 
     pace = _apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration)
     ratios = (pace.ratio, pace.noise.ratio if pace.noise is not None else pace.ratio)
-    if judged and pace.exceeds_noise and any(low <= one <= high for one in ratios):
+    # Neither noise nor other programs add operators.
+    other_work = abs(math.log(by_work)) > _OTHER_WORK and (by_work > 1) == (pace.ratio > 1)
+    if judged and other_work and pace.exceeds_noise is False:
+        pace = replace(pace, exceeds_noise=True)
+    elif judged and pace.exceeds_noise and not other_work and any(low <= one <= high for one in ratios):
         pace = replace(pace, exceeds_noise=None)
     comparison = Comparison(
         a=_subject(before, sources[0]),
@@ -288,6 +295,22 @@ def _with_noise(
 
 
 # --- rows -------------------------------------------------------------------------------------------------
+
+
+def _by_work(rows: Sequence[ChangedRow]) -> float:
+    """How many times as long B takes because of work that one side alone has, if what both have takes
+    equally long: by the shares of their time, which do not depend on how fast a side ran."""
+    common = [row for row in rows if row.before and row.after and _work_of(row.before) == _work_of(row.after)]
+    shares = [
+        sum(getattr(row, side).time_s for row in common)
+        / (sum(one.time_s for row in rows if (one := getattr(row, side))) or math.inf)
+        for side in ("before", "after")
+    ]
+    return shares[0] / shares[1] if all(shares) else 1.0
+
+
+def _work_of(one: Figures) -> tuple[object, ...]:
+    return one.calls, one.flops, one.bytes
 
 
 def _change(pair: Pair) -> ChangedRow:

@@ -152,6 +152,19 @@ def test_what_other_programs_may_explain_is_not_decided(busy, decided):
     assert compare(replace(before, other_programs=shared), after).pace.exceeds_noise, "the others delayed what was faster"
 
 
+@pytest.mark.parametrize("more", [0.02, 0.8])
+def test_other_programs_add_no_operators(more):
+    """The step takes 1.8 times as long, which programs on 0.9 of 2 processors explain: unless new operators are what takes longer."""
+    before, after = run(1), run(2)
+    own_s = sum(row.time_s for row in after.operators)
+    new = replace(after.operators[0], name="aten::conv2d", module="new", time_s=more * own_s, step_times_s=None)
+    traced = tuple(replace(step, duration_s=1.8 * step.duration_s) for step in after.traced_steps)
+    shared = OtherPrograms(busy=0.9, threads=2)
+    compared = compare(before, replace(after, operators=(*after.operators, new), traced_steps=traced, other_programs=shared))
+    assert compared.pace.ratio == pytest.approx(1.8, rel=0.1)
+    assert compared.pace.exceeds_noise is (True if more > 0.1 else None)
+
+
 series = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=12)
 
 
