@@ -64,6 +64,11 @@ def options_of(point: dict[str, str], configs: Path) -> tuple[str, dict[str, Any
     return f"hf:{path}", {**options, "sequence_length": [size]}
 
 
+def is_compiled(point: dict[str, str]) -> bool:
+    """Whether ``torch.compile`` made the code that was measured."""
+    return "dynamo" in point["group"]
+
+
 def time_of(on: Any, quantity: str, eager: bool, estimated: bool) -> tuple[float, float, float] | None:
     """The bound, three times, or the estimate with its interval, of what was measured, in seconds."""
     parts = [one for one in on.phases if one.name in PHASES[quantity]] if quantity in PHASES else [on]
@@ -78,12 +83,13 @@ def measure(points: list[dict[str, str]], like: list[str]) -> list[dict[str, Any
     """Each point with its bound and its prediction."""
     steps = defaultdict(list)
     for point in points:
-        steps[tuple(point[name] for name in POINT)].append(point)
+        steps[(*(point[name] for name in POINT), is_compiled(point))].append(point)
     found = []
     with tempfile.TemporaryDirectory() as configs:
         for number, group in enumerate(steps.values(), 1):
             print(f"{number} of {len(steps)}: {' '.join(group[0][name] for name in POINT)}", file=sys.stderr)
             model, options = options_of(group[0], Path(configs))
+            options |= {"compile": "on"} if is_compiled(group[0]) else {}
             tensor = {int(point["tp"]) for point in group}
             layouts = [f"tp={size}" for size in tensor if size > 1]
             names = list(dict.fromkeys(point["device"] for point in group))

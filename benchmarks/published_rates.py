@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from rooflines.device_specs import catalog, search
 from rooflines.profiler.options import PointOptions
 from rooflines.roofline.dry_run.phases import GenerationCount, count_generation
+from rooflines.roofline.predict.calibrated import Calibrated
 from rooflines.roofline.predict.device_bounds import bound_operator, estimates_of, folded
-from rooflines.roofline.predict.efficiencies import Efficiencies
 from rooflines.roofline.predict.forecast import Operator
 from rooflines.roofline.predict.layouts import Layout, bound_layouts, network_facts, on_device
 from rooflines.roofline.predict.weights import weights_read, with_fewer_bits
@@ -125,7 +125,7 @@ def outcome(rate: Rate) -> Outcome:
     roofs, link, layout = catalog.ceilings_of(sheet), catalog.peer_link(sheet), Layout(tensor=rate.tensor)
     facts = network_facts(generation)
     (cut,) = bound_layouts(generation, roofs, link, [layout])
-    like = Efficiencies.public(sheet.name)
+    like = Calibrated(roofs, "served")
     bound_s, sent_s, parts = 0.0, 0.0, []
     for phase, sends in zip(generation.phases, cut.phases, strict=True):
         if rate.prefill and phase.phase == "decode":

@@ -23,6 +23,7 @@ _WHERE = "Devices"
     "new_tokens",
     "kv_cache",
     "precision",
+    "compile",
     "quantize",
     "channels_last",
     "optimizer",
@@ -47,7 +48,7 @@ def predict(
         list[str] | None,
         option(
             "Run or trace whose efficiencies give predictions with intervals (repeatable); "
-            "public: public traces of GPUs.",
+            "public: published times of kernels and networks on GPUs.",
             group=_WHERE,
             metavar="RUN",
         ),

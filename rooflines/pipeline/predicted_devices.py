@@ -67,6 +67,7 @@ def _device(name: str, progress: Progress) -> DeviceFacts:
         else catalog.ceilings_of(sheet, user=match.user, of_any_library=True),
         peer_link=catalog.peer_link(sheet),
         memory_bytes=round(capacity * 2**30) if capacity is not None else None,
+        cache_bytes=round(sheet.l2.mb * 2**20) if sheet.l2 is not None else 0,
         power_w=sheet.power.tdp_w if sheet.power is not None else None,
         power_source="TDP" if sheet.power is not None else None,
     )

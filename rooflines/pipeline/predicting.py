@@ -19,6 +19,7 @@ from rooflines.pipeline.predicted_devices import find_devices
 from rooflines.profiler.options import PREDICTED_LISTS, PointOptions
 from rooflines.profiler.progress import Progress, Silent
 from rooflines.profiler.read.reader import paused
+from rooflines.profiler.records import Workload
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.predict.counted_step import CountedStep, count_module, count_step
 from rooflines.roofline.predict.device_bounds import bound_operator, bound_phase, estimates_of, without_rate
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     import torch
 
     from rooflines.roofline.analysis import Analysis
+    from rooflines.roofline.predict.calibrated import Calibrated
     from rooflines.roofline.predict.efficiencies import Efficiencies
 
-# The public traces of GPUs that come with the package, as a run to predict from.
+# What published measurements of GPUs tell, as a run to predict from.
 PUBLIC = "public"
 
 
@@ -67,8 +69,8 @@ def predict(
     Args:
         devices: Names of data sheets (``rooflines.devices``), JSON files with ceilings, or ``this`` for this
             machine.
-        like: Runs or traces whose efficiencies give estimates with an interval, or ``public``: public traces
-            of GPUs. Without any there are lower bounds only.
+        like: Runs or traces whose efficiencies give estimates with an interval, or ``public``: published
+            times of kernels and networks on GPUs. Without any there are lower bounds only.
         price: Price per hour by device, in any currency.
         power: Power in W by device; by default the limit in its data sheet.
         layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``,
@@ -142,10 +144,13 @@ def _forecast(
     chosen = parse_layouts(generation, layouts) if generation is not None and layouts else ()
     forecasts, columns = [], []
     for device in devices:
-        efficiencies = _efficiencies(analyses, device) if like else None
+        efficiencies = _efficiencies(analyses, device, first.workload) if like else None
         bounds = [
             {
-                name: [bound_operator(one, device.roofs, efficiencies) for one in found]
+                name: [
+                    bound_operator(one, device.roofs, efficiencies, in_cache=_in_cache(step, device))
+                    for one in found
+                ]
                 for name, found in step.operators.items()
             }
             for step in steps
@@ -161,6 +166,12 @@ def _forecast(
             )
         forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound))
     operators = [one for phase in first.operators.values() for one in phase]
+    cached = [device.name for device in devices if any(_in_cache(step, device) for step in steps)]
+    about = [
+        f"All that a step holds fits into the last cache of {' and '.join(cached)}, whose rate is not known: "
+        "memory sets no bound there"
+    ]
+    notes = [*(note for step in steps for note in step.notes), *(about if cached else ())]
     rows = zip(*([bound for phase in column.values() for bound in phase] for column in columns), strict=True)
     return Forecast(
         workload=first.workload,
@@ -170,15 +181,21 @@ def _forecast(
         like=like,
         operators=tuple(replace(one, bounds=row) for one, row in zip(operators, rows, strict=True)),
         unknown=tuple(dict.fromkeys(name for step in steps for name in step.unknown)),
-        notes=tuple(dict.fromkeys(note for step in steps for note in step.notes)),
+        notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _in_cache(step: CountedStep, device: DeviceFacts) -> bool:
+    """Whether all that a step holds fits into the last cache of the device, so that steps one after the other
+    may take nothing from memory."""
+    return step.step.memory is not None and step.step.memory.total_bytes <= device.cache_bytes
 
 
 def _step_bound(
     step: CountedStep,
     device: DeviceFacts,
     bounds: Mapping[str, Sequence[OperatorBound]],
-    like: Efficiencies | None,
+    like: Efficiencies | Calibrated | None,
 ) -> StepBound:
     capacity, fitting = device.memory_bytes, dict[str, Any]()
     if step.growth is not None and step.step.memory is not None and capacity is not None:
@@ -234,17 +251,21 @@ def _step_bound(
     )
 
 
-def _efficiencies(analyses: Sequence[Analysis], device: DeviceFacts) -> Efficiencies | None:
+def _efficiencies(
+    analyses: Sequence[Analysis], device: DeviceFacts, workload: Workload
+) -> Efficiencies | Calibrated | None:
     """What the runs reach of their bounds, of the same kind as those of ``device``: by data sheets, or as
     measured.
 
-    Without runs those of the public traces, which tell nothing of devices that are no GPUs.
+    Without runs what published measurements reach in code as that of ``workload``; they tell nothing of
+    devices that are no GPUs.
     """
     from rooflines.pipeline.ceilings import sheet_of
+    from rooflines.roofline.predict.calibrated import Calibrated, code_of
     from rooflines.roofline.predict.efficiencies import Efficiencies
 
     if not analyses:
-        return Efficiencies.public(device.name) if device.kind == "cuda" else None
+        return Calibrated(device.roofs, code_of(workload)) if device.kind == "cuda" else None
     own = [Ceilings(device=run.environment.device_name, kind="", ceilings=run.ceilings) for run in analyses]
     judges = own
     if device.source != "measured":

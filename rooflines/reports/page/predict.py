@@ -28,7 +28,7 @@ from rooflines.reports.document import (
     sections_of,
 )
 from rooflines.reports.page.roofline import rate_lines
-from rooflines.reports.words.text import csv_text, short_name, shorten_path
+from rooflines.reports.words.text import csv_text, given, short_name, shorten_path
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.predict.counted_step import MASKED, UNFUSED
 from rooflines.roofline.predict.forecast import (
@@ -95,7 +95,8 @@ def title(forecast: Forecast) -> str:
 
 
 def sentences(forecast: Forecast) -> list[str]:
-    """The bound of the first step on each device and what sets it, or what it takes to fit."""
+    """The prediction and the bound of the first step on each device and what sets it, or what it takes to
+    fit."""
     texts = []
     for one, on in _on_first(forecast):
         if on.fits is False:
@@ -111,7 +112,7 @@ def sentences(forecast: Forecast) -> list[str]:
                 if phase.name in _GIVES
             ] or [f"{seconds(on.lower_bound_s)} per step ({_limit(on.by_roof_s)})"]
             texts.append(
-                f"{one.device.name}: at least {' and '.join(times)}, at most "
+                f"{one.device.name}: {_told(forecast, on)}at least {' and '.join(times)}, at most "
                 f"{quantity(on.units_per_s, '')} {forecast.unit}/s."
             )
         elif on.eager_bound_s is not None:
@@ -124,6 +125,23 @@ def sentences(forecast: Forecast) -> list[str]:
                 f"{on.missing or f'{one.device.name} has no roof that applies'}, so there is no bound."
             )
     return texts
+
+
+def _told(forecast: Forecast, on: StepBound) -> str:
+    """The predicted times of a step and its rate, before its bound; empty without a prediction."""
+    if on.estimate is None:
+        return ""
+    parts = [
+        (phase.estimate, _GIVES[phase.name].replace("first", "to the first"))
+        for phase in on.phases
+        if phase.name in _GIVES and phase.estimate is not None
+    ] or [(on.estimate, "per step")]
+    times = [
+        f"{seconds(found.time_s)} {gives}{given(' ({})', interval(found.low_s, found.high_s, seconds))}"
+        for found, gives in parts
+    ]
+    rate = quantity(forecast.steps[0].produced / on.estimate.time_s, "")
+    return f"predicted {' and '.join(times)}, {rate} {forecast.unit}/s; "
 
 
 def _too_large(forecast: Forecast, one: DeviceForecast, on: StepBound) -> str:
@@ -354,7 +372,7 @@ def _phases(forecast: Forecast) -> Table:
         "other operators. Eager: the sum over all operators, as PyTorch calls them one after the other."
     )
     if forecast.like:
-        reached = "public traces of GPUs" if forecast.like == ("public",) else ", ".join(forecast.like)
+        reached = "published measurements" if forecast.like == ("public",) else ", ".join(forecast.like)
         note += (
             f" Predicted: time in operators, from the share of their bound that operators reach in {reached}."
         )

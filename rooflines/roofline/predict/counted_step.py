@@ -66,8 +66,9 @@ def count_step(name: str, options: PointOptions) -> CountedStep:
 
     Raises WorkloadError as ``rooflines profile`` does.
     """
-    tf32 = options.precision == "tf32"
-    options = replace(options, device="cpu", precision="fp32" if tf32 else options.precision)
+    tf32, compiled = options.precision == "tf32", options.compile != "off"
+    precision = "fp32" if tf32 else options.precision
+    options = replace(options, device="cpu", precision=precision, compile="off")
     predicted = (
         options.mode == "generate" and options.quantize in QUANTIZED and options.precision in ITEM_BYTES
     )
@@ -82,6 +83,7 @@ def count_step(name: str, options: PointOptions) -> CountedStep:
     from rooflines.roofline.dry_run.count import count_network
 
     workload, count = count_network(name, options, memory=True)
+    workload = structs.replace(workload, compiled=compiled)
     length = options.sequence_length if workload.unit == "sequences" else None
     return _of_count(workload, _in_tf32(count) if tf32 else count, length)
 

@@ -19,11 +19,11 @@ from rooflines.roofline.count.by_key import grouped, longest_first
 from rooflines.roofline.judge.bounds import footprint, memory_seconds, place_on_roofline
 from rooflines.roofline.judge.network_parts import part_of
 from rooflines.roofline.judge.shapes import path_pattern, skeleton
-from rooflines.roofline.predict.calls import Call
 from rooflines.roofline.predict.forecast import MemoryNeed, Operator, OperatorBound, Phase, PhaseBound
 
 if TYPE_CHECKING:
     from rooflines.roofline.dry_run.count import Count
+    from rooflines.roofline.predict.calibrated import Calibrated
     from rooflines.roofline.predict.efficiencies import Efficiencies, Estimate
 
 # The outputs of a tile in each dimension: larger ones lose too many digits of fp32.
@@ -72,8 +72,15 @@ def without_rate(operators: Iterable[Operator], ceilings: Ceilings) -> tuple[str
     return tuple(name for name in wanted if ceilings.compute(name, "matrix") is None)
 
 
-def bound_operator(one: Operator, ceilings: Ceilings, like: Efficiencies | None = None) -> OperatorBound:
-    """All calls of an operator on a device, with an estimate ``like`` measured runs.
+def bound_operator(
+    one: Operator,
+    ceilings: Ceilings,
+    like: Efficiencies | Calibrated | None = None,
+    *,
+    in_cache: bool = False,
+) -> OperatorBound:
+    """All calls of an operator on a device, with an estimate ``like`` measured runs. ``in_cache``, its data
+    need not come from memory.
 
     No library is faster than the bound: products may be added up in fp16 where that is faster, and on vector
     units a convolution makes the fewest products that are known. An estimate is relative to the usual ones.
@@ -87,16 +94,20 @@ def bound_operator(one: Operator, ceilings: Ceilings, like: Efficiencies | None 
         if placed.engine == "vector"
         else work
     )
+    if in_cache:
+        least = replace(least, bytes_read=0, bytes_written=0)
     bounded = place_on_roofline(
         least, ceilings.of_any_accumulation(), footprint_bytes=footprint(one.name, work)
     )
-    assert bounded is not None
+    estimate = like.estimate_of(one, placed) if like is not None else None
+    if bounded is None:
+        return OperatorBound(lower_bound_s=0.0, estimate=estimate)
     return OperatorBound(
         bound=bounded.bound,
         lower_bound_s=bounded.lower_bound_s * one.calls,
         memory_level=bounded.memory_level,
         engine=bounded.engine,
-        estimate=like.estimate(Call.of(one, work, placed)) if like is not None else None,
+        estimate=estimate,
     )
 
 
@@ -129,7 +140,7 @@ def bound_phase(
     operators: Sequence[Operator],
     bounds: Sequence[OperatorBound],
     ceilings: Ceilings,
-    like: Efficiencies | None = None,
+    like: Efficiencies | Calibrated | None = None,
     memory: MemoryNeed | None = None,
 ) -> PhaseBound:
     """One call of a phase whose ``operators`` have these ``bounds``, in a step that needs ``memory``."""

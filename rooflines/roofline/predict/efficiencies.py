@@ -20,7 +20,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from rooflines.device_specs.catalog import matching
 from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.count.by_key import longest_first
-from rooflines.roofline.judge.bounds import IMPLAUSIBLE
+from rooflines.roofline.judge.bounds import IMPLAUSIBLE, Placement
 from rooflines.roofline.predict.calls import (
     Call,
     HostTime,
@@ -155,8 +155,7 @@ class Efficiencies:
 
     Where some of the calls were measured on ``device``, only these count; calls faster than their bound
     allows never do. ``host_times`` are those of the runs, ``public`` the calls between whose devices errors
-    are found (default: those of the package). ``source`` is what one of the runs is called. Raises ValueError
-    without a call.
+    are found (default: those of the package). Raises ValueError without a call.
     """
 
     def __init__(
@@ -165,7 +164,6 @@ class Efficiencies:
         device: str | None = None,
         host_times: Sequence[HostTime] = (),
         public: Sequence[MeasuredCall] | None = None,
-        source: str = "run",
     ) -> None:
         every = tuple(call for call in calls if call.lower_bound_s <= IMPLAUSIBLE * call.time_s)
         name = None if device is None else sheet_name(device)
@@ -178,7 +176,6 @@ class Efficiencies:
         self.is_transfer = name is not None and self.calls[0].device != name
         self.host_times = tuple(host_times)
         self._public = public
-        self._source = source
         self._reference = _Reference(self.calls)
 
     @classmethod
@@ -199,11 +196,9 @@ class Efficiencies:
         ]
         return cls(calls, device, [found for run in runs if (found := host_time(run)) is not None])
 
-    @classmethod
-    def public(cls, device: str) -> Efficiencies:
-        """Return those of public traces of GPUs, to predict a GPU of which nothing but the data sheet is
-        known."""
-        return cls(public_calls(), device, source=_PUBLIC)
+    def estimate_of(self, one: Any, placed: Placement) -> Estimate:
+        """Return the time of one call of an operator of a forecast."""
+        return self.estimate(Call.of(one, one.work, placed))
 
     def estimate(self, call: Call) -> Estimate:
         """Return the time of ``call``, never less than its bound, which must be above 0."""
@@ -216,7 +211,7 @@ class Efficiencies:
             low_s=call.lower_bound_s if wide is None else max(call.lower_bound_s, found.time_s / wide),
             high_s=None if wide is None else found.time_s * wide,
             lower_bound_s=call.lower_bound_s,
-            basis=f"{words}: {counted(len(found.alike), 'call')} in {counted(runs, self._source)}",
+            basis=f"{words}: {counted(len(found.alike), 'call')} in {counted(runs, 'run')}",
             group=call.category,
         )
 
@@ -232,7 +227,7 @@ class Efficiencies:
         bound_s = sum(calls * one.lower_bound_s for one, calls in parts)
         errors = self._step_errors
         devices = sorted({call.device for call, _ in self._left_out})
-        data = f"{_PUBLIC if self._is_by_public_errors else self._source}s of {', '.join(devices)}"
+        data = f"{_PUBLIC if self._is_by_public_errors else 'run'}s of {', '.join(devices)}"
         high_s: float | None
         if len(errors) >= _FEWEST_RUNS:
             spread = math.sqrt(sum(error**2 for error in errors) / len(errors) * (1 + 1 / len(errors)))

@@ -179,8 +179,9 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A device that nothing ran on: its roofs and what else is known of it.
 
     ``peer_link`` leads to other devices of its kind, in one direction. ``memory_bytes`` is the size it is
-    sold by, of which drivers reserve a part; ``power_source`` says whether ``power_w`` was given or is the
-    data sheet's limit.
+    sold by, of which drivers reserve a part; ``cache_bytes`` is that of a last cache whose rate is not known
+    (0: none, or its rate is among the ceilings); ``power_source`` says whether ``power_w`` was given or is
+    the data sheet's limit.
     """
 
     name: str
@@ -189,6 +190,7 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
     source: Literal["data sheet", "measured", "file"] = "data sheet"
     peer_link: Ceiling | None = None
     memory_bytes: int | None = None
+    cache_bytes: int = 0
     power_w: float | None = None
     power_source: Literal["given", "TDP"] | None = None
     price_per_hour: float | None = None

@@ -54,3 +54,19 @@ def test_products_in_fp8_without_units_for_it_have_the_rate_of_a_half_precision(
     assert "fp8 in fp16" in roofs["Tesla T4"]
     assert [name for name in roofs["H100 SXM5"] if "fp8" in name] == ["fp8 matrix"]
     assert not [name for name in roofs["MI308X"] if "fp8" in name]
+
+
+def test_what_fits_into_the_last_cache_is_not_bounded_by_memory():
+    """Published products of 8 MiB take less than their traffic at the rate of the memory of an H100, whose L2 has 50 MiB."""
+    bounds = []
+    for size in (2048, 16384):
+        layer, rows = nn.Linear(size, size, bias=False, dtype=torch.bfloat16), torch.rand(1, size, dtype=torch.bfloat16)
+        forecast = rooflines.predict(layer, rows, devices=["NVIDIA H100 80GB HBM3"])
+        step = forecast.devices[0].steps[0]
+        bounds.append((step.lower_bound_s, step.by_roof_s, " ".join(forecast.notes)))
+    (small_s, small_by, small_notes), (large_s, large_by, large_notes) = bounds
+    assert small_s == pytest.approx(2 * 2048**2 / 989.4e12, rel=1e-3)
+    assert ([*small_by], [*large_by]) == (["compute"], ["memory"])
+    assert large_s == pytest.approx(2 * 16384 * (16384 + 2) / 3.35e12, rel=1e-3)
+    assert "memory sets no bound" in small_notes
+    assert "memory sets no bound" not in large_notes
