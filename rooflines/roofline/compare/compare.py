@@ -39,7 +39,7 @@ from rooflines.roofline.compare.records import (
     Subject,
 )
 from rooflines.roofline.compare.row_matching import Pair, match_modules, match_operators
-from rooflines.roofline.judge.step.interference import is_slowed
+from rooflines.roofline.judge.step.interference import is_delayed, is_slowed
 from rooflines.roofline.predict.options import FACTS, OPTIONS
 from rooflines.roofline.uncertainty import interval95, resampled_medians
 from rooflines.units import percent, seconds, si, significant
@@ -141,8 +141,10 @@ def compare(
     other_work = abs(math.log(by_work)) > _OTHER_WORK and (by_work > 1) == (pace.ratio > 1)
     if judged and other_work and pace.exceeds_noise is False:
         pace = replace(pace, exceeds_noise=True)
-    elif judged and pace.exceeds_noise and not other_work and any(low <= one <= high for one in ratios):
-        pace = replace(pace, exceeds_noise=None)
+    elif judged and not other_work:
+        may_be = is_delayed(before) or is_delayed(after)
+        if may_be or (pace.exceeds_noise and any(low <= one <= high for one in ratios)):
+            pace = replace(pace, exceeds_noise=None)
     comparison = Comparison(
         a=_subject(before, sources[0]),
         b=_subject(after, sources[1]),
