@@ -5,8 +5,9 @@ minutes; ``--counted FILE`` keeps the counts) and reads the kernel tables of git
 a clone of it, which may be bare). It writes ``rooflines/roofline/predict/coefficients.json`` and
 ``benchmarks/results/calibration.md``. The tables stay where they are: only the coefficients enter the package.
 
-- *eager* and *compiled* are fitted to whole forward passes that timm measured: the shares of each kind of kernel, so that the sum over
-  the operators is the measured time. A prior keeps a share near 1 where the networks do not tell it.
+- *eager* and *compiled* are fitted to whole steps that timm and others measured: the shares of each kind of kernel, so that the sum
+  over the operators is the measured time. A prior keeps a share where the fit begins if the networks do not tell it. A host takes no
+  longer to launch a call than the step with the least time for each took; steps of few samples are bounded by it.
 - *served*: products and attention are fitted to single kernels of the tables, what is left of a token to published decode times.
 
 An error is |predicted - measured| / measured, with the device and a fifth of the networks left out together; the interval is the
@@ -43,10 +44,20 @@ from rooflines.units import percent, significant
 RESULTS = HERE / "results" / "calibration.md"
 PACKAGE = Path(calibrated.__file__).with_name("coefficients.json")
 # What is fitted to which points.
-CODES = {"timm eager": "eager", "timm dynamo": "compiled"}
+CODES = {
+    "eager": (
+        "timm eager",
+        "conv eval/train u39kun fp32",
+        "conv eval/train u39kun fp16",
+        "resnet50 inference",
+        "resnet50 training (DLE)",
+    ),
+    "compiled": ("timm dynamo",),
+}
 # Where a fit begins and how far it may go from there, in logarithms: a share of one is the sheet's.
 KERNELS = {
     "convolution": (0.7, 0.7),
+    "fp32 convolution": (0.5, 0.7),
     "grouped convolution": (0.4, 0.6),
     "depthwise convolution": (0.4, 0.5),
     "matmul": (0.8, 0.85),
@@ -70,6 +81,8 @@ DEVICES = {
     "rtx_pro_6000_server": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
 }
 SAMPLE = 3000
+# Steps of so few samples that the host may be the limit.
+SMALL = 8
 
 
 class Counted(NamedTuple):
@@ -101,25 +114,30 @@ def counted(points: Sequence[dict[str, str]]) -> Iterator[Counted]:
                 yield Counted(point, [(kernel_of(one), one.calls, *roof_seconds(one, roofs)) for one in operators])
 
 
-def predicted_s(steps: Sequence[Counted], shares: dict[str, Share]) -> Any:
-    """The sum over the calls of each step."""
+class Fitted(NamedTuple):
+    """The shares of each kind of kernel, and what a host takes to launch a call."""
+
+    shares: dict[str, Share]
+    launch_s: float = 0.0
+
+
+def predicted_s(steps: Sequence[Counted], known: Fitted) -> Any:
+    """The sum over the calls of each step, or the time to launch them."""
     rows = [
-        (number, calls, *times, *astuple(shares.get(kernel, shares["element-wise"])))
+        (number, calls, *times, *astuple(known.shares.get(kernel, known.shares["element-wise"])))
         for number, one in enumerate(steps)
         for kernel, calls, *times in one.calls
     ]
     number, calls, compute_s, memory_s, compute, memory, start_s = np.array(rows).T
-    return np.bincount(number.astype(int), calls * (start_s + np.hypot(compute_s / compute, memory_s / memory)))
+    number = number.astype(int)
+    times = np.bincount(number, calls * (start_s + np.hypot(compute_s / compute, memory_s / memory)))
+    return np.maximum(times, np.bincount(number, calls * known.launch_s))
 
 
-def fit_steps(steps: Sequence[Counted]) -> dict[str, Share]:
-    """The shares of each kind of kernel by whole steps."""
+def fit_steps(steps: Sequence[Counted]) -> Fitted:
+    """The shares of each kind of kernel by whole steps, and the time to launch a call where there are small steps."""
     begin = np.log([share for pair in KERNELS.values() for share in pair])
-
-    def shares(values: Any) -> dict[str, Share]:
-        pairs = np.exp(values).reshape(-1, 2)
-        return {name: Share(float(pair[0]), float(pair[1]), START_S) for name, pair in zip(KERNELS, pairs, strict=True)}
-
+    small = any(float(one.point["batch"]) <= SMALL for one in steps)
     order = {name: number for number, name in enumerate(KERNELS)}
     rows = [
         (number, order.get(kernel, order["element-wise"]), calls, *times)
@@ -128,22 +146,27 @@ def fit_steps(steps: Sequence[Counted]) -> dict[str, Share]:
     ]
     number, kernel, calls, compute_s, memory_s = np.array(rows).T
     number, kernel = number.astype(int), kernel.astype(int)
+    launched = np.bincount(number, calls)
     measured_s = np.array([one.measured_s for one in steps])
+    launch_s = float(np.min(measured_s / launched)) * small
 
     def errors(values: Any) -> Any:
         compute, memory = np.exp(values).reshape(-1, 2)[kernel].T
         times = np.bincount(number, calls * (START_S + np.hypot(compute_s / compute, memory_s / memory)))
+        times = np.maximum(times, launched * launch_s)
         return np.concatenate([np.log(times / measured_s), (values - begin) * PRIOR])
 
-    return shares(least_squares(errors, begin, loss="soft_l1", f_scale=0.15).x)
+    found = np.exp(least_squares(errors, begin, loss="soft_l1", f_scale=0.15).x)
+    pairs = zip(KERNELS, found.reshape(-1, 2).tolist(), strict=True)
+    return Fitted({name: Share(*pair, START_S) for name, pair in pairs}, launch_s)
 
 
-def ratios_of(steps: Sequence[Counted], shares: dict[str, Share]) -> Any:
+def ratios_of(steps: Sequence[Counted], known: Fitted) -> Any:
     """Predicted over measured time of each step."""
-    return predicted_s(steps, shares) / np.array([one.measured_s for one in steps])
+    return predicted_s(steps, known) / np.array([one.measured_s for one in steps])
 
 
-def left_out(steps: Sequence[Counted], fit: Callable[[Sequence[Counted]], dict[str, Share]]) -> dict[str, list[float]]:
+def left_out(steps: Sequence[Counted], fit: Callable[[Sequence[Counted]], Fitted]) -> dict[str, list[float]]:
     """By device, predicted over measured time of steps whose device and model the fit has not seen."""
     models = sorted({one.point["model"] for one in steps})
     fold = {model: number % 5 for number, model in enumerate(np.random.default_rng(0).permutation(models))}
@@ -153,8 +176,7 @@ def left_out(steps: Sequence[Counted], fit: Callable[[Sequence[Counted]], dict[s
             seen = [one for one in steps if one.point["device"] != device and fold[one.point["model"]] != number]
             held = [one for one in steps if one.point["device"] == device and fold[one.point["model"]] == number]
             if held and seen:
-                shares = fit(seen)
-                found[device] += [*ratios_of(held, shares)]
+                found[device] += [*ratios_of(held, fit(seen))]
     return found
 
 
@@ -250,13 +272,12 @@ def main() -> None:
         if asked.counted:
             asked.counted.write_bytes(pickle.dumps(steps))
     codes, lines = {}, []
-    for group, code in CODES.items():
-        own = [one for one in steps if one.point["group"] == group]
-        ratios = left_out(own, fit_steps)
+    for code, groups in CODES.items():
+        own = [one for one in steps if one.point["group"].startswith(groups) and "nhwc" not in one.point["group"]]
+        ratios, fitted = left_out(own, fit_steps), fit_steps(own)
         every = [ratio for found in ratios.values() for ratio in found]
-        devices = ", ".join(sorted(ratios))
-        basis = f"{len(own)} forward passes that timm measured ({code}) on {devices}"
-        codes[code] = CodeShares(fit_steps(own), round(wide(every), 3), basis)
+        basis = f"{len(own)} steps that timm and others measured ({code}) on {len(ratios)} GPUs"
+        codes[code] = CodeShares(fitted.shares, round(wide(every), 3), basis, fitted.launch_s)
         lines += [row(f"{code}: steps", device, found, codes[code].wide) for device, found in (*ratios.items(), ("all", every))]
     shares = {}
     for name, kind in (("matmul", "gemm"), ("prefill attention", "context_attention"), ("attention", "generation_attention")):
@@ -267,13 +288,13 @@ def main() -> None:
         lines += [row(f"served: {name}", device, each, wide(every)) for device, each in (*found.items(), ("all", every))]
     served = [one for one in steps if one.point["mode"] == "generate"]
 
-    def with_rest(seen: Sequence[Counted]) -> dict[str, Share]:
-        return {**shares, **fit_rest(seen, shares)}
+    def with_rest(seen: Sequence[Counted]) -> Fitted:
+        return Fitted({**shares, **fit_rest(seen, shares)})
 
     ratios = left_out(served, with_rest)
     every = [ratio for found in ratios.values() for ratio in found]
     basis = f"kernels of vLLM on {len(DEVICES)} GPUs and {len(served)} published times of prefill and decode"
-    codes["served"] = CodeShares(with_rest(served), round(wide(every), 3), basis)
+    codes["served"] = CodeShares(with_rest(served).shares, round(wide(every), 3), basis)
     lines += [
         row("served: prefill and decode", device, found, codes["served"].wide) for device, found in (*ratios.items(), ("all", every))
     ]
@@ -298,7 +319,7 @@ def fit_rest(steps: Sequence[Counted], known: dict[str, Share]) -> dict[str, Sha
         return {"element-wise": Share(1.0, float(memory), float(start))}
 
     def errors(values: Any) -> Any:
-        every = {**known, **shares(values)}
+        every = Fitted({**known, **shares(values)})
         return np.concatenate([np.log(ratios_of(steps, every)), (values - begin) * PRIOR])
 
     begin = np.log([2.0, 5e-7])

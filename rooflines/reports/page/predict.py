@@ -90,7 +90,8 @@ def title(forecast: Forecast) -> str:
     """The workload and the size of its step."""
     workload = forecast.workload
     size = f"{workload.image_size} x {workload.image_size}" if workload.image_size else ""
-    facts = filter(None, (workload.mode, _size(forecast.steps[0]), workload.precision, size))
+    compiled = "compiled" if workload.compiled else ""
+    facts = filter(None, (workload.mode, _size(forecast.steps[0]), workload.precision, compiled, size))
     return f"{workload.name}: prediction of {', '.join(facts)}"
 
 

@@ -26,6 +26,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Workload
 from rooflines.roofline.judge.bounds import Placement
 from rooflines.roofline.judge.shapes import sizes_in
+from rooflines.roofline.predict.device_bounds import products_saved
 from rooflines.roofline.predict.efficiencies import Estimate
 from rooflines.roofline.predict.forecast import Operator
 from rooflines.serial import read_json
@@ -50,11 +51,16 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
 
 class CodeShares(msgspec.Struct, frozen=True):
     """The shares of one kind of code by kind of kernel, what it was fitted to, and the factor within which
-    90 % of the steps lie that were left out."""
+    90 % of the steps lie that were left out.
+
+    A host launches one call after the other, each in ``launch_s`` (the least that a call of a published step
+    took, whatever was the limit): a step takes no less.
+    """
 
     shares: Mapping[str, Share]
     wide: float
     basis: str
+    launch_s: float = 0.0
 
 
 class Coefficients(msgspec.Struct, frozen=True):
@@ -77,13 +83,15 @@ def code_of(workload: Workload) -> Code:
 
 def kernel_of(one: Operator) -> str:
     """The kind of kernel: the category; of a convolution also whether it has groups, or one for each
-    channel, of attention whether it is that of prompts."""
+    channel, or runs without matrix units, of attention whether it is that of prompts."""
     if one.category == "attention" and one.phase == "prefill":
         return "prefill attention"
     if one.category == "convolution":
         channels = [size[1] for size in sizes_in(one.shapes)["backward" in one.name :] if len(size) > 1]
         if len(channels) > 1 and channels[0] != channels[1]:
             return "depthwise convolution" if channels[1] == 1 else "grouped convolution"
+        if one.precision == "fp32":
+            return "fp32 convolution"
     return one.category
 
 
@@ -112,10 +120,11 @@ class Calibrated:
         for one, calls in parts:
             sums["time"] += calls * one.time_s
             sums["bound"] += calls * one.lower_bound_s
-        return self._within(sums["time"], sums["bound"], self._of.basis)
+            sums["launches"] += calls * self._of.launch_s
+        return self._within(max(sums["time"], sums["launches"]), sums["bound"], self._of.basis)
 
     def outside_s(self, calls: float, operators_s: float) -> None:
-        """Nothing tells how long a host takes."""
+        """The time of the host is in the estimate."""
 
     def _within(self, time_s: float, bound_s: float, basis: str, group: str = "") -> Estimate:
         wide = self._of.wide
@@ -131,11 +140,13 @@ class Calibrated:
 
 def roof_seconds(one: Operator, roofs: Ceilings) -> tuple[float, float]:
     """The times of the arithmetic and of the traffic of one call at the roofs of products as torch makes them
-    and of DRAM."""
-    work, memory = one.work, roofs.outermost_memory()
-    rates = [
-        (work.matrix_flops, roofs.compute(one.precision, "matrix") if one.precision else None),
-        (work.other_flops, roofs.compute(one.precision, "vector") if one.precision else None),
-    ]
-    compute_s = max(flops / roof.value if roof is not None else 0.0 for flops, roof in rates)
+    and of DRAM; of a convolution without matrix units for the fewest products that are known."""
+    work, memory, compute_s = one.work, roofs.outermost_memory(), 0.0
+    if one.precision:
+        matrix, vector = (roofs.compute(one.precision, engine) for engine in ("matrix", "vector"))
+        if matrix is not None:
+            fewer = products_saved(one) if matrix.engine == "vector" else 1.0
+            compute_s = work.matrix_flops / matrix.value / fewer
+        if vector is not None:
+            compute_s = max(compute_s, work.other_flops / vector.value)
     return compute_s, work.bytes / memory.value if memory is not None else 0.0

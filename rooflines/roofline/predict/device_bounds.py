@@ -90,7 +90,7 @@ def bound_operator(
     if placed is None or without_rate([one], ceilings):
         return OperatorBound()
     least = (
-        replace(work, matrix_flops=round(work.matrix_flops / _saved(one)))
+        replace(work, matrix_flops=round(work.matrix_flops / products_saved(one)))
         if placed.engine == "vector"
         else work
     )
@@ -111,7 +111,7 @@ def bound_operator(
     )
 
 
-def _saved(one: Operator) -> float:
+def products_saved(one: Operator) -> float:
     """The products of a direct convolution for each of Winograd's algorithm, whose tiles of 4 outputs take 4
     + k - 1 products in each dimension of a window of k, where windows move by one position; 1 for any other
     operator.
