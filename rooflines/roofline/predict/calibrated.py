@@ -26,9 +26,9 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.profiler.records import Workload
 from rooflines.roofline.judge.bounds import Placement
 from rooflines.roofline.judge.shapes import sizes_in
-from rooflines.roofline.predict.device_bounds import products_saved
 from rooflines.roofline.predict.efficiencies import Estimate
 from rooflines.roofline.predict.forecast import Operator
+from rooflines.roofline.predict.winograd import products_saved
 from rooflines.serial import read_json
 
 _FILE = Path(__file__).with_name("coefficients.json")

@@ -8,8 +8,6 @@ every operator by itself; the sum over all of them is its bound.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,15 +18,13 @@ from rooflines.roofline.judge.bounds import footprint, memory_seconds, place_on_
 from rooflines.roofline.judge.network_parts import part_of
 from rooflines.roofline.judge.shapes import path_pattern, skeleton
 from rooflines.roofline.predict.forecast import MemoryNeed, Operator, OperatorBound, Phase, PhaseBound
+from rooflines.roofline.predict.winograd import products_saved
 
 if TYPE_CHECKING:
     from rooflines.roofline.dry_run.count import Count
     from rooflines.roofline.predict.calibrated import Calibrated
     from rooflines.roofline.predict.efficiencies import Efficiencies, Estimate
 
-# The outputs of a tile in each dimension: larger ones lose too many digits of fp32.
-_TILE = 4
-_OPERANDS = re.compile(r"([\dx]+), ([\dx]+)(?:, ([\dx]+))?")
 _FIGURES = ("flops", "matrix_flops", "bytes", "bytes_read")
 
 
@@ -109,30 +105,6 @@ def bound_operator(
         engine=bounded.engine,
         estimate=estimate,
     )
-
-
-def products_saved(one: Operator) -> float:
-    """The products of a direct convolution for each of Winograd's algorithm, whose tiles of 4 outputs take 4
-    + k - 1 products in each dimension of a window of k, where windows move by one position; 1 for any other
-    operator.
-
-    Source: Lavin, Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv 1509.09308, section 4.
-    """
-    found = _OPERANDS.match(one.shapes) if one.category == "convolution" else None
-    if found is None:
-        return 1.0
-    first, second, third = (
-        [int(size) for size in (text or "").split("x") if size] for text in found.groups()
-    )
-    of_gradient = "backward" in one.name
-    inputs, weight = (second, third) if of_gradient else (first, second)
-    outputs = math.prod(first[2:])
-    if not of_gradient:
-        outputs = one.work.matrix_flops // (2 * first[0] * math.prod(weight) or 1)
-    # Windows that move by one position have about as many outputs as there are inputs.
-    if 2 * outputs <= math.prod(inputs[2:]):
-        return 1.0
-    return math.prod(_TILE * window / (_TILE + window - 1) for window in weight[2:])
 
 
 def bound_phase(
