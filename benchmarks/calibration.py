@@ -312,7 +312,8 @@ def main() -> None:
 
 
 def fit_rest(steps: Sequence[Counted], known: dict[str, Share]) -> dict[str, Share]:
-    """The share of all but products and attention in what is served, by whole steps."""
+    """Fit the share of the bandwidth and the start of all other operators (not products, not attention) in served code to whole
+    steps."""
 
     def shares(values: Any) -> dict[str, Share]:
         memory, start = np.exp(values)

@@ -53,8 +53,8 @@ class CodeShares(msgspec.Struct, frozen=True):
     """The shares of one kind of code by kind of kernel, what it was fitted to, and the factor within which
     90 % of the steps lie that were left out.
 
-    A host launches one call after the other, each in ``launch_s`` (the least that a call of a published step
-    took, whatever was the limit): a step takes no less.
+    A host launches one call after the other, each in ``launch_s``, so a step takes at least that for each of
+    its calls. It is the shortest time for each call of any step that was fitted.
     """
 
     shares: Mapping[str, Share]
@@ -112,7 +112,15 @@ class Calibrated:
         share = self._of.shares.get(kernel, self._of.shares[_OTHER])
         bound_s = placed.lower_bound_s if self._code == "eager" or one.matrix_flops else 0.0
         time_s = max(share.seconds(*roof_seconds(one, self._roofs)), bound_s)
-        return self._within(time_s, bound_s, f"{kernel} in {self._code} code", kernel)
+        # The errors of whole steps tell nothing of the error of one call.
+        return Estimate(
+            time_s=time_s,
+            low_s=bound_s,
+            high_s=None,
+            lower_bound_s=bound_s,
+            basis=f"{kernel} in {self._code} code",
+            group=kernel,
+        )
 
     def total(self, parts: Iterable[tuple[Estimate, float]]) -> Estimate:
         """The sum of estimates, each times its number of calls."""
@@ -121,21 +129,17 @@ class Calibrated:
             sums["time"] += calls * one.time_s
             sums["bound"] += calls * one.lower_bound_s
             sums["launches"] += calls * self._of.launch_s
-        return self._within(max(sums["time"], sums["launches"]), sums["bound"], self._of.basis)
+        time_s = max(sums["time"], sums["launches"])
+        return Estimate(
+            time_s=time_s,
+            low_s=max(time_s / self._of.wide, sums["bound"]),
+            high_s=time_s * self._of.wide,
+            lower_bound_s=sums["bound"],
+            basis=self._of.basis,
+        )
 
     def outside_s(self, calls: float, operators_s: float) -> None:
         """The time of the host is in the estimate."""
-
-    def _within(self, time_s: float, bound_s: float, basis: str, group: str = "") -> Estimate:
-        wide = self._of.wide
-        return Estimate(
-            time_s=time_s,
-            low_s=max(time_s / wide, bound_s),
-            high_s=time_s * wide,
-            lower_bound_s=bound_s,
-            basis=basis,
-            group=group,
-        )
 
 
 def roof_seconds(one: Operator, roofs: Ceilings) -> tuple[float, float]:
