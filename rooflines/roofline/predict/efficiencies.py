@@ -66,7 +66,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     time_s: float
     low_s: float
-    high_s: float | None
+    high_s: float | None = None
     lower_bound_s: float
     basis: str
     group: str = ""
