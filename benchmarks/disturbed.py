@@ -12,10 +12,11 @@ Fails if
 - a disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
   otherwise from run to run, or
 - a disturbed run contradicts the quiet ones: its range of the step lies below all of theirs, or above them without being called a
-  limit, its efficiency (a lower limit) is above theirs, or it names a bound that none of them names. The machine's own speed changes
-  from minute to minute, because it is shared below the system, too. So a fixed piece of work, which does not use rooflines, is timed
-  before and after every run, and steps are compared in multiples of its time (the shorter and the longer of the two times give a
-  range). As a control, each quiet run is compared with the other quiet ones by the same rule, or
+  limit, its efficiency (a lower limit) is above theirs, or its range of the share of a class lies outside of the shares that the quiet
+  runs give it: of the class that leads in it, and of each that leads in a quiet run. The machine's own speed changes from minute to
+  minute, because it is shared below the system, too. So a fixed piece of work, which does not use rooflines, is timed before and after
+  every run, and steps are compared in multiples of its time (the shorter and the longer of the two times give a range). As a control,
+  each quiet run is compared with the other quiet ones by the same rule, but for the shares, of which a quiet run gives no range, or
 - ``rooflines check`` of a disturbed run against the last quiet one, which ran the same code, exits with another code than 0.
 
 ``--only`` keeps what the file has of other workloads; without a name nothing is run, and the file is judged again.
@@ -41,6 +42,8 @@ import psutil
 
 RESULTS = Path(__file__).parent / "results" / "disturbed.json"
 LIMIT = 0.08
+# Shares are told in whole percent.
+ROUNDING = 0.005
 BOUNDS = (
     "Inefficient or delayed",
     "Compute-bound", "Memory-bound", "Inefficient", "Launch-bound", "Host-bound", "Input-bound", "No single bound",
@@ -155,7 +158,23 @@ def summary(analysis: dict[str, Any], disturbed: bool, reference: Counter[str]) 
         "ten_longest_found": len(set(order) & {key for key, _ in shares(analysis).most_common(10)}),
         "left_out": [others.get("timed_left_out", 0), others.get("traced_left_out", 0)],
         "others": others.get("busy", 0.0),
+        "shares": class_shares(analysis),
+        "share_ranges": others.get("shares", {}),
     }
+
+
+def class_shares(analysis: dict[str, Any]) -> dict[str, float]:
+    """The share of the step of every class of bounds."""
+    classes = analysis["bound_breakdown"]
+    return {name: time_s / sum(classes.values()) for name, time_s in classes.items()}
+
+
+def share_range(run: dict[str, Any], name: str) -> tuple[float, float]:
+    """What a run says of the share of a class. Of delayed steps, what counts as inefficient may be bounded by compute or memory."""
+    low, high = run["share_ranges"].get(name, (run["shares"].get(name, 0.0),) * 2)
+    if run["judged"] or name not in ("compute", "memory", "inefficient"):
+        return low, high
+    return (0.0, high) if name == "inefficient" else (low, high + run["shares"].get("inefficient", 0.0))
 
 
 def range_of(analysis: dict[str, Any]) -> list[float]:
@@ -187,9 +206,12 @@ def contradicts(run: dict[str, Any], quiet: list[dict[str, Any]]) -> list[str]:
     known = [one["efficiency"] * max(one["unit"]) for one in quiet if one["efficiency"] is not None]
     if run["efficiency"] is not None and known and run["efficiency"] * min(run["unit"]) > max(known) + 0.01:
         found.append("a higher efficiency")
-    bounds = {bound_of(one["verdict"]) for one in quiet}
-    if bound_of(run["verdict"]) not in (*bounds, "Inefficient or delayed"):
-        found.append("another bound")
+    if run["disturbed"]:
+        for name in sorted({max(one["shares"], key=one["shares"].__getitem__) for one in (run, *quiet)}):
+            low, high = share_range(run, name)
+            of_quiet = [one["shares"].get(name, 0.0) for one in quiet]
+            if high < min(of_quiet) - ROUNDING or low > max(of_quiet) + ROUNDING:
+                found.append(f"{name} {low:.0%} to {high:.0%}, not {min(of_quiet):.0%} to {max(of_quiet):.0%}")
     return found
 
 

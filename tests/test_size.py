@@ -21,15 +21,15 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (594_180, 4_266, 449, 0, 0),
+    "all": (595_267, 4_269, 450, 0, 0),
     "cli": (14_975, 82, 26, 0, 0),
     "device_specs": (34_795, 292, 22, 0, 0),
     "integrations": (6_095, 64, 11, 0, 0),
     "kernels": (14_547, 166, 18, 0, 0),
     "pipeline": (18_154, 111, 17, 0, 0),
     "profiler": (148_576, 1_259, 112, 0, 0),
-    "reports": (102_017, 631, 61, 0, 0),
-    "roofline": (224_906, 1_427, 151, 0, 0),
+    "reports": (102_113, 631, 61, 0, 0),
+    "roofline": (225_897, 1_430, 152, 0, 0),
     "rooflines_studies": (55_580, 389, 35, 0, 0),
     "sweeps": (26_072, 179, 19, 0, 0),
 }

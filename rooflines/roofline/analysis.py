@@ -472,6 +472,8 @@ class OtherPrograms(msgspec.Struct, frozen=True, kw_only=True):
     traced_left_out: int = 0
     #: whether enough steps are left; else times are those of the steps with the least delay, and upper limits
     judged: bool = True
+    #: the least and the largest share of each bound class in the steps that they left alone
+    shares: dict[str, tuple[float, float]] = {}
 
 
 class PageFaults(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,9 +58,23 @@ def test_what_others_delayed_is_not_called_inefficient_alone():
         "Inefficient or delayed for 90 % of the step: other programs delayed"
     )
     assert said({"memory": 0.35, "compute": 0.33, "inefficient": 0.32}, other_programs=others).startswith(
-        "No single bound: memory-bound operators take 35 % of the step, compute-bound operators 33 % and inefficient or delayed "
-        "operators 32 %."
+        "No single bound: memory-bound operators take at least 35 % of the step, compute-bound operators at least 33 % and "
+        "inefficient or delayed operators 32 %."
     )
+
+
+def test_beside_other_programs_shares_are_ranges():
+    ends = {"host": (0.47, 0.6), "inefficient": (0.4, 0.53)}
+    others = OtherPrograms(busy=0.5, threads=2, shares=ends)
+    assert said({"host": 0.55, "inefficient": 0.45}, other_programs=others).startswith(
+        "No single bound: idle time caused by the host takes 47 to 60 % of the step and inefficient operators 40 to 53 %."
+    )
+    apart = replace(others, shares={"host": (0.54, 0.6), "inefficient": (0.4, 0.46)})
+    assert said({"host": 0.55, "memory": 0.45}, limited_by="host", other_programs=apart, idle_breakdown=None).startswith(
+        "Host-bound: for 54 to 60 % of the step no operator runs."
+    )
+    delayed = replace(others, judged=False, shares={"compute": (0.6, 0.7)})
+    assert said({"compute": 0.65, "host": 0.1}, other_programs=delayed).startswith("Compute-bound for at least 60 % of the step.")
 
 
 def test_a_host_that_takes_the_most_is_the_bound():

@@ -54,7 +54,7 @@ from rooflines.reports.words.rows import bound_times
 from rooflines.reports.words.text import joined, size_text
 from rooflines.roofline.advise.case import device_kind
 from rooflines.roofline.advise.host import WAITS
-from rooflines.roofline.advise.verdict import rates_sentence, unknown_share
+from rooflines.roofline.advise.verdict import rates_sentence, share_text, unknown_share
 from rooflines.roofline.analysis import PARTS, Analysis
 from rooflines.roofline.count.by_key import grouped
 from rooflines.roofline.judge.step.input_pipeline import input_fraction
@@ -63,6 +63,8 @@ from rooflines.roofline.predict.options import FACTS
 from rooflines.roofline.predict.trials import Trials
 from rooflines.units import counted, percent, seconds, sentence, si, significant
 
+# Smaller classes are named without their range.
+_WORTH_A_RANGE = 0.05
 _QUALITY = "Measurement quality"
 _METHOD = (
     ("FLOP", "one floating-point addition or multiplication; a fused multiply-add is two."),
@@ -238,7 +240,12 @@ def bound_bar(analysis: Analysis) -> Bar | None:
             for part in parts
         )
     rows = (BarRow(label="", text="", parts=parts),)
-    return Bar(name="classes", rows=rows, caption="Time by what bounds it", show="always")
+    caption = "Time by what bounds it"
+    others, named = analysis.other_programs, [part for part in parts if part.share > _WORTH_A_RANGE]
+    if others is not None and others.shares and named:
+        ends = ", ".join(f"{part.name} {share_text(part.pattern, part.share, others)}" for part in named)
+        caption += f"; from step to step: {ends}"
+    return Bar(name="classes", rows=rows, caption=caption, show="always")
 
 
 class DivisionRow(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rooflines.device_specs.records import EMULATED
 from rooflines.profiler.read.communication_kernels import communicates
-from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Rate, Row, Steps
+from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, OtherPrograms, Rate, Row, Steps
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.step.input_pipeline import input_fraction, leading
@@ -370,7 +370,8 @@ def _bound(analysis: Analysis) -> str:
     breakdown = analysis.bound_breakdown or {}
     parts = shares(breakdown)
     classes = _with_whole_idle(parts, analysis.idle_breakdown)
-    first = leading(classes)
+    others = analysis.other_programs
+    first = leading(classes, others)
     bound: str = analysis.limited_by or max(classes, key=classes.__getitem__, default="")
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
     whole = _whole(analysis)
@@ -386,12 +387,13 @@ def _bound(analysis: Analysis) -> str:
     )
     uncounted = sum(row.time_s for row in analysis.unmodeled) > breakdown.get("unknown", 0.0) / 2
     if unlimited and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
-        both = f"{percent(classes[first[0]]).removesuffix(' %')} and {percent(classes[first[1]])} of {whole}"
+        one, other = (share_text(name, classes[name], others) for name in first)
+        both = f"{one.removesuffix(' %')} and {other} of {whole}"
         opening = f"{first[0].capitalize()}- and {first[1]}-bound for {both}"
     elif unlimited and judged and 0 < classes.get(bound, 0.0) < _MAIN_SHARE:
-        return _several(classes, whole, 3, is_delayed(analysis)) or sentence(where)
+        return _several(classes, whole, 3, others) or sentence(where)
     elif unlimited and len(first) > 1:
-        return _several(classes, whole, len(first), is_delayed(analysis)) or sentence(where)
+        return _several(classes, whole, len(first), others) or sentence(where)
     elif analysis.limited_by == "input":
         rates = rates_sentence(analysis)
         waiting = (
@@ -405,7 +407,7 @@ def _bound(analysis: Analysis) -> str:
         why, part = (
             _unknown(analysis) if bound == "unknown" else (bound, classes.get(bound, parts.get(bound, 0.0)))
         )
-        share = f"{percent(part)} of {whole}"
+        share = f"{share_text(why, part, others)} of {whole}"
         precision = _emulated(analysis) if why == "inefficient" else None
         why = "delayed" if why == "inefficient" and not precision and is_delayed(analysis) else why
         opening = _OPENINGS[why].format(share)
@@ -546,10 +548,20 @@ def _whole(analysis: Analysis) -> str:
     return "the step" if analysis.basis.per == "step" else "the trace"
 
 
-def _several(classes: dict[str, float], whole: str, number: int, delayed: bool = False) -> str:
-    """The largest classes, at most three of ``number``, of a step that no single one bounds; others may have
-    ``delayed`` its operators."""
+def share_text(name: str, share: float, others: OtherPrograms | None) -> str:
+    """The share of a class; beside ``others`` its range from step to step, of delayed steps its least."""
+    low, high = (others.shares if others is not None else {}).get(name, (share, share))
+    if others is not None and not others.judged and name in ("compute", "memory"):
+        return f"at least {percent(low)}"
+    least = percent(low).removesuffix(" %")
+    return percent(high) if percent(low) == percent(high) else f"{least} to {percent(high)}"
+
+
+def _several(classes: dict[str, float], whole: str, number: int, others: OtherPrograms | None = None) -> str:
+    """The largest classes, at most three of ``number``, of a step that no single one bounds; ``others`` may
+    have delayed its operators."""
     number = min(number, 3)
+    delayed = others is not None and not others.judged
     words = {**_CLASSES, "inefficient": "inefficient or delayed operators"} if delayed else _CLASSES
     known = [name for name in classes if name in words and classes[name] >= _LEAST_SHARE]
     named = sorted(known, key=lambda name: -classes[name])[:number]
@@ -557,9 +569,9 @@ def _several(classes: dict[str, float], whole: str, number: int, delayed: bool =
         return ""
     first = words[named[0]]
     take = "takes" if first.startswith(("communication", "idle", "other", "waiting")) else "take"
-    rest = " and ".join(f"{words[name]} {percent(classes[name])}" for name in named[1:])
+    rest = " and ".join(f"{words[name]} {share_text(name, classes[name], others)}" for name in named[1:])
     return (
-        f"No single bound: {first} {take} {percent(classes[named[0]])} of "
+        f"No single bound: {first} {take} {share_text(named[0], classes[named[0]], others)} of "
         f"{whole}{',' if len(named) > 2 else ' and'} {rest}."
     )
 

@@ -49,6 +49,7 @@ from rooflines.roofline.judge.step.partition import (
     whole_trace,
 )
 from rooflines.roofline.judge.step.serving import serving
+from rooflines.roofline.judge.step.share_ranges import share_ranges
 from rooflines.roofline.judge.step.times import summarize_steps
 from rooflines.roofline.judge.step.traced_work import (
     about_lost,
@@ -205,6 +206,9 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         timed, lines, places, operators, gaps, bounded=divided.is_bounded
     )
     coverage = replace(_coverage(timed, divided, gaps), lost=lost)
+    others, steps = untraced.other_programs, untraced.steps
+    if others is not None and steps is not None and clocked.step_s is not None and timed.is_steady:
+        others = replace(others, shares=share_ranges(timed, rows, divided, traced, steps))
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(
         given.run,
@@ -236,7 +240,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         traced_steps=_traced_steps(timed.calls, breakdown) if timed.steps else (),
         activity=activity(timed, traced.causes, places),
         serving=serving(timed, rows, roofs),
-        generation=generation(facts, timed, rows, clocked.ready_s, roofs, untraced.steps, totals.energy_j),
+        generation=generation(facts, timed, rows, clocked.ready_s, roofs, steps, totals.energy_j),
         idle_breakdown={f"{cause}_s": time_s for cause, time_s in divided.idle.items()}
         if len(trace.device)
         else None,
@@ -244,7 +248,8 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
         synchronizations=waits_for,
         host_work=works,
         # the timed steps say nothing of it
-        gap=one_gap(timed, traced.causes["host_bound"]) if untraced.steps is None and traced.causes else None,
+        gap=one_gap(timed, traced.causes["host_bound"]) if steps is None and traced.causes else None,
+        other_programs=others,
         recomputation=recomputation(timed),
         collectives=collective_rows(timed),
         compiled=facts.workload.compiled or is_compiled(trace),
