@@ -21,15 +21,15 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (595_267, 4_269, 450, 0, 0),
-    "cli": (14_975, 82, 26, 0, 0),
-    "device_specs": (34_795, 292, 22, 0, 0),
+    "all": (600_700, 4_300, 454, 0, 0),
+    "cli": (15_107, 82, 26, 0, 0),
+    "device_specs": (34_868, 292, 22, 0, 0),
     "integrations": (6_095, 64, 11, 0, 0),
     "kernels": (14_547, 166, 18, 0, 0),
-    "pipeline": (18_154, 111, 17, 0, 0),
-    "profiler": (148_576, 1_259, 112, 0, 0),
-    "reports": (102_113, 631, 61, 0, 0),
-    "roofline": (225_897, 1_430, 152, 0, 0),
+    "pipeline": (18_461, 111, 17, 0, 0),
+    "profiler": (148_694, 1_260, 112, 0, 0),
+    "reports": (102_780, 632, 61, 0, 0),
+    "roofline": (230_033, 1_459, 156, 0, 0),
     "rooflines_studies": (55_580, 389, 35, 0, 0),
     "sweeps": (26_072, 179, 19, 0, 0),
 }

@@ -32,7 +32,7 @@ def devices(
         option("Part of the architecture name, or a compute capability.", group=_WHICH),
     ] = "",
     precision: Annotated[
-        Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"] | None,
+        Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"] | None,
         option("Only devices with a rate for this precision.", group=_WHICH),
     ] = None,
     min_bandwidth: Annotated[

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from rooflines.cli.app import app
 from rooflines.cli.options import At, Format, Formulas, Model, Output, Target, only_model, option, options_of
 from rooflines.cli.output import check_at, destination, json_of, progress_bar
-from rooflines.profiler.options import OUTPUT, PREDICTED_LISTS, PointOptions
+from rooflines.profiler.options import HOW_GROUP, OUTPUT, PREDICTED_LISTS, PointOptions, Precision
 from rooflines.profiler.record.torch_logs import quiet_profiler
 
 _WHERE = "Devices"
@@ -22,7 +22,6 @@ _WHERE = "Devices"
     "image_size",
     "new_tokens",
     "kv_cache",
-    "precision",
     "compile",
     "quantize",
     "channels_last",
@@ -52,6 +51,28 @@ def predict(
             group=_WHERE,
             metavar="RUN",
         ),
+    ] = None,
+    precision: Annotated[
+        Literal[Precision, "fp8", "fp4"],
+        option(
+            "Precision of the network; fp8 or fp4 (generate): of weights and products, as in servers.",
+            group=HOW_GROUP,
+        ),
+    ] = "fp32",
+    kv_cache_dtype: Annotated[
+        Literal["auto", "fp8"],
+        option("Precision of the KV cache (generate); auto: that of the network.", group=HOW_GROUP),
+    ] = "auto",
+    target_ttft: Annotated[
+        float | None,
+        option("Time to the first token to reach (generate), in s.", group=_WHERE, metavar="S"),
+    ] = None,
+    target_itl: Annotated[
+        float | None, option("Time of each other token to reach, in s.", group=_WHERE, metavar="S")
+    ] = None,
+    target_rate: Annotated[
+        float | None,
+        option("Tokens per second of all sequences in decode to reach.", group=_WHERE, metavar="N"),
     ] = None,
     price: Annotated[
         list[str] | None,
@@ -110,6 +131,11 @@ def predict(
             devices=device or [],
             like=like or [],
             layouts=layout or [],
+            precision=precision,
+            kv_cache_dtype=kv_cache_dtype,
+            target_ttft_s=target_ttft,
+            target_itl_s=target_itl,
+            target_rate=target_rate,
             command=default_command(),
             price=numbers_by_name("price", price or []),
             power=numbers_by_name("power", power or []),

@@ -175,6 +175,7 @@ def nearest(device_name: str, count: int = 3) -> tuple[str, ...]:
 
 # The compute capabilities of generation 8 before Ada.
 _WITHOUT_FP8 = ("8.0", "8.6", "8.7")
+_FIRST_FP4 = 10.0
 
 
 def ceilings_of(
@@ -202,6 +203,9 @@ def ceilings_of(
         if of_any_library and (major in ("5", "6", "7") or sheet.compute_capability in _WITHOUT_FP8):
             halves = [one for one in found if one.precision in ("bf16", "fp16") and one.engine == "matrix"]
             found += [replace(one, name=f"fp8 in {one.precision}", precision="fp8") for one in halves[:1]]
+        if of_any_library and float(sheet.compute_capability) < _FIRST_FP4:
+            next_ = [one for one in found if one.precision == "fp8" and one.engine == "matrix"]
+            found += [replace(one, name=f"fp4 in {one.precision}", precision="fp4") for one in next_]
     memory = sheet.memory
     source = Source(kind=_source(memory.derived, user), detail=sheet.cited(memory))
     found += [

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
+Precision = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8"]
 Engine = Literal["vector", "matrix"]
 RateUnit = Literal["FLOP/s", "OP/s"]
 SourceKind = Literal["measured", "spec", "derived", "user", "trace"]

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from math import ceil
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from rooflines.arguments import arg
@@ -30,7 +31,10 @@ from rooflines.roofline.predict.forecast import (
     LayoutBound,
     OperatorBound,
     StepBound,
+    Targets,
 )
+from rooflines.roofline.predict.targets import with_misses
+from rooflines.roofline.predict.weights import SERVED
 from rooflines.units import counted
 
 if TYPE_CHECKING:
@@ -44,6 +48,9 @@ if TYPE_CHECKING:
 
 # What published measurements of GPUs tell, as a run to predict from.
 PUBLIC = "public"
+# Numbers of devices that are tried where a target is given and no layout.
+_SERVED_ON = ("1", "2", "4", "8")
+CacheType: TypeAlias = Literal["auto", "fp8"]
 
 
 @paused()
@@ -56,6 +63,10 @@ def predict(
     price: Mapping[str, float] | None = None,
     power: Mapping[str, float] | None = None,
     layouts: Sequence[str] = (),
+    kv_cache_dtype: CacheType = "auto",
+    target_ttft_s: float | None = None,
+    target_itl_s: float | None = None,
+    target_rate: float | None = None,
     command: str = "",
     progress: Progress | None = None,
     **options: Any,
@@ -64,7 +75,8 @@ def predict(
 
     ``model`` is a name as in ``rooflines.profile``, or a module with its ``inputs``, of which only ``mode``
     can be chosen. The options are those of ``profile`` that change the work; ``batch_size``,
-    ``sequence_length`` and ``prompt_length`` may be lists.
+    ``sequence_length`` and ``prompt_length`` may be lists. A generation may also have the ``precision``
+    ``fp8`` or ``fp4``: weights and inputs of all products but the head's are in it, the rest is in bf16.
 
     Args:
         devices: Names of data sheets (``rooflines.devices``), JSON files with ceilings, or ``this`` for this
@@ -75,6 +87,12 @@ def predict(
         power: Power in W by device; by default the limit in its data sheet.
         layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``,
             expert ``ep``), or the number of devices for all usual ones.
+        kv_cache_dtype: ``fp8`` for a KV cache of a generation in 8 bits; ``auto`` is the precision of the
+            network, or what its configuration says.
+        target_ttft_s: Time to the first token, in seconds, that a generation has to reach. With a target,
+            ``layouts`` are by default all usual ones of 1, 2, 4 and 8 devices.
+        target_itl_s: Time of each other token, in seconds.
+        target_rate: Tokens per second of all sequences in decode.
         command: The shell line to show on the page.
         progress: Called with each stage.
 
@@ -95,18 +113,40 @@ def predict(
     if PUBLIC in like and len(like) > 1:
         raise UsageError(f"{arg('like')} {PUBLIC} cannot be combined with runs.", hint="Give one of them.")
     analyses = [_measured(source, progress) for source in like if source != PUBLIC]
+    if kv_cache_dtype not in get_args(CacheType):
+        raise UsageError(f"unknown {arg('kv_cache_dtype')} {kv_cache_dtype!r}.", hint="Choose auto or fp8.")
+    served_in = precision if (precision := options.get("precision")) in SERVED else ""
+    if served_in:
+        options["precision"] = "bf16"
+    targets = Targets(ttft_s=target_ttft_s, itl_s=target_itl_s, tokens_per_s=target_rate)
+    names = ("target_ttft_s", "target_itl_s", "target_rate")
+    values = zip(names, structs.astuple(targets), strict=True)
+    wanted = {name: value for name, value in values if value is not None}
+    for name, value in wanted.items():
+        if value <= 0:
+            raise UsageError(f"{arg(name)} must be above 0, got {value}.")
+    if wanted and not layouts:
+        layouts = _SERVED_ON
     if layouts and options.get("mode") != "generate":
-        raise UsageError(f"{arg('layout')} requires {arg('mode', 'generate')}.")
+        asked = arg(next(iter(wanted), "layout"))
+        raise UsageError(f"{asked} requires {arg('mode', 'generate')}.")
     steps = []
     for step_options in _combinations(options):
         step_options.check()
         progress.stage(f"counting batch {step_options.batch_size or 1}", None)
         steps.append(
-            count_step(model, step_options)
+            count_step(model, step_options, served_in=served_in, cache_dtype=kv_cache_dtype)
             if isinstance(model, str)
             else count_module(model, inputs, step_options.mode)
         )
-    return replace(_forecast(steps, found, analyses, tuple(map(str, like)), layouts), command=command)
+    forecast = _forecast(steps, found, analyses, tuple(map(str, like)), layouts)
+    if wanted:
+        served = tuple(
+            replace(one, layouts=tuple(with_misses(bound, targets) for bound in one.layouts))
+            for one in forecast.devices
+        )
+        forecast = replace(forecast, targets=targets, devices=served)
+    return replace(forecast, command=command)
 
 
 def _combinations(options: Mapping[str, Any]) -> list[PointOptions]:
@@ -162,7 +202,12 @@ def _forecast(
         bound: tuple[LayoutBound, ...] = ()
         if generation is not None and chosen and on[0].missing is None:
             bound = bound_layouts(
-                generation, device.roofs, device.peer_link, chosen, memory_bytes=device.memory_bytes
+                generation,
+                device.roofs,
+                device.peer_link,
+                chosen,
+                memory_bytes=device.memory_bytes,
+                like=efficiencies,
             )
         forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound))
     operators = [one for phase in first.operators.values() for one in phase]

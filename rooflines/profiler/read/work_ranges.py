@@ -37,7 +37,7 @@ def _range_of_torch() -> Any:
 
 
 RANGE_PREFIX = "rooflines.work: "
-PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _NUMBERS = ("matrix_flops", "other_flops", "bytes_read", "bytes_written")
 _LARGEST = (1 << 63) - 1
 

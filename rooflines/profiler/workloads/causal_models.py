@@ -22,6 +22,7 @@ _MAXIMUM = (
     "n_positions",
     "max_seq_len",
 )  # how configurations name the longest context
+_CACHES = ("past_key_values", "cache_params")
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 
 
@@ -107,7 +108,13 @@ def is_causal(model: Any) -> bool:
 
 def takes_cache(network: Any) -> bool:
     """Whether ``network``, a module or its class, takes tokens and a KV cache."""
-    return {"input_ids", "past_key_values"} <= set(inspect.signature(network.forward).parameters)
+    return bool(_cache_argument(network)) and "input_ids" in inspect.signature(network.forward).parameters
+
+
+def _cache_argument(network: Any) -> str:
+    """What ``network`` calls its KV cache, or the cache of its states; empty where it takes none."""
+    taken = inspect.signature(network.forward).parameters
+    return next((name for name in _CACHES if name in taken), "")
 
 
 @dataclass(eq=False)
@@ -126,6 +133,7 @@ class CausalModel:
     def __post_init__(self) -> None:
         self.vocab_size = vocab_size(self.network.config)
         self.cache: Any = None
+        self._cached = _cache_argument(self.network)
         self._sequence: Any = None
         # Networks without this argument compute the head for all positions.
         self._keep = (
@@ -151,7 +159,7 @@ class CausalModel:
     def logits(self, called: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
         """Call ``called`` with ``tokens``; returns the logits of the last position where the network can
         leave the others out."""
-        cached = {"use_cache": False} if cache is None else {"past_key_values": cache, "use_cache": True}
+        cached = {"use_cache": False} if cache is None else {self._cached: cache, "use_cache": True}
         logits: torch.Tensor = called(input_ids=tokens, **cached, **self._keep).logits
         return logits
 

@@ -384,7 +384,10 @@ def _transformers(name: str, options: PointOptions) -> NetworkTask:
         keywords["decoder_input_ids"] = tokens
     if options.mode == "training" and "labels" in inspect.signature(network.forward).parameters:
         keywords["labels"] = tokens
-    return NetworkTask(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch)
+    stored = getattr(config, "quantization_config", None)
+    method = stored.get("quant_method") if isinstance(stored, dict) else stored
+    said = (f"quantization_config ({method}) is not applied: weights are not quantized",) if stored else ()
+    return NetworkTask(network, (), keywords, sum_of_outputs, "sequences", batch_size=batch, notes=said)
 
 
 def _check_hub(name: str) -> None:

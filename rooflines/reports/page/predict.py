@@ -40,9 +40,11 @@ from rooflines.roofline.predict.forecast import (
     PhaseBound,
     Step,
     StepBound,
+    Targets,
     forecast_rows,
 )
-from rooflines.units import binary_bytes, interval, percent, quantity, seconds, sentence, si
+from rooflines.roofline.predict.targets import serving
+from rooflines.units import binary_bytes, counted, interval, percent, quantity, seconds, sentence, si
 
 _BRIEF = 12
 _LONGEST_PATH = 26
@@ -51,6 +53,8 @@ _LONGEST_PATH = 26
 _SMALL, _DRAWN = 0.001, 0.005
 # Shorter times are not in tables: no device does anything in them.
 _NOISE_S = 1e-9
+# What a layout does not reach.
+_TARGETS = {"ttft_s": "first token", "itl_s": "per token", "tokens_per_s": "tokens/s"}
 # What one call of a phase gives, where that has a name of its own.
 _GIVES = {"prefill": "first token", "decode": "per token"}
 _SIZES = {
@@ -91,14 +95,17 @@ def title(forecast: Forecast) -> str:
     workload = forecast.workload
     size = f"{workload.image_size} x {workload.image_size}" if workload.image_size else ""
     compiled = "compiled" if workload.compiled else ""
-    facts = filter(None, (workload.mode, _size(forecast.steps[0]), workload.precision, compiled, size))
+    stored = f"weights in {workload.quantized}" if workload.quantized else ""
+    facts = filter(
+        None, (workload.mode, _size(forecast.steps[0]), workload.precision, stored, compiled, size)
+    )
     return f"{workload.name}: prediction of {', '.join(facts)}"
 
 
 def sentences(forecast: Forecast) -> list[str]:
     """The prediction and the bound of the first step on each device and what sets it, or what it takes to
     fit."""
-    texts = []
+    texts = [_served(forecast, forecast.targets)] if forecast.targets is not None else []
     for one, on in _on_first(forecast):
         if on.fits is False:
             texts.append(_too_large(forecast, one, on))
@@ -126,6 +133,34 @@ def sentences(forecast: Forecast) -> list[str]:
                 f"{on.missing or f'{one.device.name} has no roof that applies'}, so there is no bound."
             )
     return texts
+
+
+def _served(forecast: Forecast, targets: Targets) -> str:
+    """The devices and the layout that reach the targets, the cheapest or the fewest."""
+    asked = {
+        f"the first token in {seconds(targets.ttft_s or 0)}": targets.ttft_s,
+        f"a token each {seconds(targets.itl_s or 0)}": targets.itl_s,
+        f"{quantity(targets.tokens_per_s or 0, '')} tokens/s": targets.tokens_per_s,
+    }
+    wanted = " and ".join(text for text, value in asked.items() if value is not None)
+    what = f"{counted(forecast.steps[0].batch_size or 1, 'sequence')} at once, {wanted}"
+    found = serving(forecast.devices)
+    if not found:
+        return f"No layout that was tried reaches {what}."
+    one, bound = found[0]
+    number, price = bound.layout.devices, one.device.price_per_hour
+    times = " and ".join(
+        f"{seconds(phase.expected_s)} {_GIVES[phase.name].replace('first', 'to the first')}"
+        for phase in bound.phases
+    )
+    is_predicted = any(phase.estimate_s is not None for phase in bound.phases)
+    priced = all(other.device.price_per_hour is not None for other, _ in found)
+    way = f" ({bound.layout})" if number > 1 else ""
+    cost = f", {quantity(number * price, '')} an hour" if price is not None else ""
+    return (
+        f"{'Cheapest' if priced else 'Fewest devices'} for {what}: {number} x {one.device.name}{way}{cost}, "
+        f"{'predicted' if is_predicted else 'at least'} {times}."
+    )
 
 
 def _told(forecast: Forecast, on: StepBound) -> str:
@@ -459,15 +494,22 @@ def _layouts(forecast: Forecast) -> Table | None:
     """The first step on several of each device; None where no layout was asked for."""
     if not any(one.layouts for one in forecast.devices):
         return None
+    every = (bound for one in forecast.devices for bound in one.layouts)
+    predicted = any(phase.estimate_s is not None for bound in every for phase in bound.phases)
+    least = ", at least" * predicted
     columns = (
         Column("layout", format="text", least=22),
         Column("devices", format="count", priority=2),
         Column("memory", "B", "own", "memory_bytes"),
         _FITS,
-        Column("first token", "s", "own", "prefill_s"),
-        Column("per token", "s", "own", "decode_s"),
-        Column("exposed", "s", "own", "decode_exposed_s", 1),
-        Column("decode tokens/s", "", "own", "tokens_per_s"),
+        *([Column("misses", format="text")] * bool(forecast.targets)),
+        *([Column("first token", "s", "own", "prefill_estimate_s")] * predicted),
+        Column(f"first token{least}", "s", "own", "prefill_s", 2 * predicted),
+        *([Column("per token", "s", "own", "decode_estimate_s")] * predicted),
+        Column(f"per token{least}", "s", "own", "decode_s", 2 * predicted),
+        Column("exposed", "s", "own", "decode_exposed_s", 1 + 2 * predicted),
+        *([Column("decode tokens/s", "", "own", "estimate_tokens_per_s")] * predicted),
+        Column(f"decode tokens/s{', at most' * predicted}", "", "own", "tokens_per_s", 2 * predicted),
     )
     rows = []
     for one in forecast.devices:
@@ -475,6 +517,8 @@ def _layouts(forecast: Forecast) -> Table | None:
         rows.append(Row((one.device.name + (why if not one.layouts else ""),), heading=True))
         for bound in one.layouts:
             times = {phase.name: phase.lower_bound_s for phase in bound.phases}
+            told = {phase.name: phase.estimate_s for phase in bound.phases}
+            misses = ", ".join(_TARGETS[name] for name in bound.misses) or "-"
             rows.append(
                 Row(
                     (
@@ -482,17 +526,23 @@ def _layouts(forecast: Forecast) -> Table | None:
                         bound.layout.devices,
                         bound.memory_bytes,
                         _fits(bound),
+                        *[misses] * bool(forecast.targets),
+                        *[told.get("prefill")] * predicted,
                         times.get("prefill"),
+                        *[told.get("decode")] * predicted,
                         times.get("decode"),
                         {phase.name: phase.exposed_s for phase in bound.phases}.get("decode"),
+                        *[bound.estimate_tokens_per_s] * predicted,
                         bound.tokens_per_s,
                     )
                 )
             )
+    told = (
+        "The first step as predicted, and its lower bounds" if predicted else "Lower bounds of the first step"
+    )
     note = (
-        f"Lower bounds of the first step{_fused(forecast)}, memory of the fullest device, and "
-        "tokens/s of all sequences in decode at "
-        "most. Exposed: "
+        f"{what}{_fused(forecast)}, memory of the fullest device, and "
+        f"tokens/s of all sequences in decode{' at most' * (not predicted)}. Exposed: "
         "communication of a decode step that nothing hides, over the link between two devices of "
         "the data sheet."
     )

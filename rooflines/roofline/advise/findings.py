@@ -108,6 +108,11 @@ def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
     case = Case(analysis)
     least_s = WORTH * case.step_s
     pairs = [*_found(case, rules, least_s)]
+    if not pairs and analysis.other_programs is not None:
+        # Beside other programs the largest of the small gains is told all the same: none of them is certain.
+        least_s = 0.0
+        every = _found(Case(analysis), rules, least_s)
+        pairs = sorted(every, key=lambda pair: -(pair[0].saves_s or 0.0))[:1]
     plan = Planned([finding for finding, _ in pairs]) if replays is None else planned(pairs, replays, least_s)
     more = [_MORE_STEPS] if start_up else []
     if is_delayed(analysis):

@@ -24,6 +24,8 @@ from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
 from rooflines.roofline.dry_run.count import Count, Phase, PhaseCount, summarize
 from rooflines.roofline.dry_run.served_attention import one_kernel, with_served_latent_attention
+from rooflines.roofline.dry_run.served_experts import grouped_experts
+from rooflines.roofline.dry_run.served_scans import one_scan
 from rooflines.roofline.dry_run.stored_weights import StoredWeights
 from rooflines.serial import to_plain
 
@@ -42,7 +44,8 @@ class GenerationCount(GenerationSizes, frozen=True, kw_only=True):
     holds besides parameters and KV cache, ``notes`` say what else is to be known.
 
     ``quantization`` is what the model's configuration says of its weights, which are counted in the precision
-    of the workload; ``stored`` is how they count where that has been taken into account.
+    of the workload; ``stored`` is how they count where that has been taken into account, and
+    ``cached_item_bytes`` what a number in the KV cache has, where it is less.
     """
 
     workload: Workload
@@ -51,6 +54,7 @@ class GenerationCount(GenerationSizes, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     quantization: dict[str, Any] = msgspec.field(default_factory=dict)
     stored: StoredWeights | None = None
+    cached_item_bytes: float | None = None
 
     @property
     def batch(self) -> int:
@@ -90,7 +94,8 @@ def count_generation(
     try:
         with mode, Building(mode):
             prepared = prepare(name, options)
-        with prepared.flags(), one_kernel(prepared.generator if served else None):
+        as_served = prepared.generator if served else None
+        with prepared.flags(), one_kernel(as_served), one_scan(as_served), grouped_experts(as_served):
             phases = _Phases(prepared, mode)
             counted = [
                 PhaseCount(phase="prefill", tokens=length, keys=length, calls=1, count=phases.prefill(length))
@@ -108,9 +113,12 @@ def count_generation(
         raise
     except Exception as error:
         raise WorkloadError(f"{name} cannot be counted: {first_line(error)}.") from error
-    if served:
-        counted = [with_served_latent_attention(phase, options.batch_size or 1) for phase in counted]
     config = getattr(getattr(prepared.generator, "network", None), "config", None)
+    if served:
+        selected = getattr(config, "index_topk", None)
+        counted = [
+            with_served_latent_attention(phase, options.batch_size or 1, selected) for phase in counted
+        ]
     return GenerationCount(
         workload=prepared.facts,
         phases=tuple(counted),

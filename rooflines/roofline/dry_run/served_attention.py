@@ -13,6 +13,11 @@ and values of each head in every step. Servers absorb the expansion: the query o
 the key half of its weights, its result with the value half, so that a step of decode reads the latents alone.
 In prefill they expand, too. In both one kernel does what lies between the projections: rotation, the new
 entries of the cache, attention.
+
+**Sparse attention** (DeepSeek-V3.2, arXiv 2512.02556). A query meets the ``selected`` keys that an indexer
+finds, fewer where there are fewer. While a prompt has no more, nothing is left out and servers expand;
+beyond, they absorb the expansion in prefill, too. The indexer's kernel meets every pair, with small heads in
+fp8, and reads a key of 8 bits a number, and a scale of 32 bits, for each token of the context.
 """
 
 from __future__ import annotations
@@ -43,8 +48,9 @@ _DOWN = (".kv_a_proj_with_mqa",)
 _QUERIES = (".q_b_proj", ".q_proj")
 _OUTPUT = (".o_proj",)
 _PRODUCTS = ("aten::mm", "aten::addmm")
-# A module with this below it attends to some of the keys.
-_SELECTS = ".indexer"
+# What selects keys, and its queries and key.
+_INDEXER, _INDEX_QUERIES, _INDEX_KEY = ".indexer", ".indexer.wq_b", ".indexer.wk"
+SELECTION = "index_scores"
 # Up to this depth of a head, PyTorch's attention takes keys and values for several heads of queries without
 # copies.
 _GROUPED = 256
@@ -68,7 +74,7 @@ def one_kernel(generator: Any) -> Iterator[None]:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        mask: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
         *args: Any,
         sliding_window: int | None = None,
         softcap: float | None = None,
@@ -80,13 +86,13 @@ def one_kernel(generator: Any) -> Iterator[None]:
         window = sliding_window or getattr(module, "sliding_window", None) or 0
         causal = keywords.get("is_causal", getattr(module, "is_causal", True))
         if causal and window and queries == 1 and keys <= window:
-            mask = None
-        known = queries in (1, keys) if mask is None else queries == keys and window
-        plain = mask is None and key.shape[-1] == value.shape[-1] <= _GROUPED
+            attention_mask = None
+        known = queries in (1, keys) if attention_mask is None else queries == keys and window
+        plain = attention_mask is None and key.shape[-1] == value.shape[-1] <= _GROUPED
         if plain or not known or not causal or "position_bias" in keywords or key.shape[-1] < value.shape[-1]:
-            return called(module, query, key, value, mask, *args, **keywords)
+            return called(module, query, key, value, attention_mask, *args, **keywords)
         turned = (tensor.transpose(1, 2) for tensor in (query, key, value))
-        left = None if mask is None else window - 1
+        left = None if attention_mask is None else window - 1
         found = torch.ops.aten._flash_attention_forward(
             *turned, None, None, queries, keys, 0.0, True, False, window_size_left=left
         )
@@ -112,9 +118,9 @@ class _Sizes(NamedTuple):
     item: int
 
 
-def with_served_latent_attention(phase: PhaseCount, batch: int) -> PhaseCount:
-    """Return the phase of ``batch`` sequences with all latent attention as servers compute it; the same
-    object where it has none."""
+def with_served_latent_attention(phase: PhaseCount, batch: int, selected: int | None = None) -> PhaseCount:
+    """Return the phase of ``batch`` sequences with all latent attention as servers compute it, where a query
+    meets at most ``selected`` keys; the same object where it has none."""
     count = phase.count
     layers = {
         row.module.removesuffix(_EXPANSION): list[OperatorCount]()
@@ -125,15 +131,20 @@ def with_served_latent_attention(phase: PhaseCount, batch: int) -> PhaseCount:
         for path in with_ancestors(row.module):
             if path in layers:
                 layers[path].append(row)
-    absorbs = phase.tokens < phase.keys
+    is_sparse = selected is not None and phase.keys > selected
+    absorbs = phase.tokens < phase.keys or is_sparse
     made: list[OperatorCount] = []
     replaced: set[str] = set()
     for layer, rows in layers.items():
         products = {row.module.removeprefix(layer): row for row in rows if row.name in _PRODUCTS}
         sizes = _sizes(products)
-        if sizes is not None and not any(row.module.startswith(layer + _SELECTS) for row in rows):
-            made += _rows(layer, sizes, phase, batch, absorbs, products[_EXPANSION])
+        if sizes is not None:
+            met = selected if is_sparse and selected is not None else phase.keys
+            made += _rows(layer, sizes, phase, batch, absorbs, met, products[_EXPANSION])
             replaced |= {layer, layer + _EXPANSION} if absorbs else {layer}
+        if sizes is not None and {_INDEX_QUERIES, _INDEX_KEY} <= products.keys():
+            made.append(_selection(layer, products, phase, batch))
+            replaced.add(layer + _INDEXER)
     if not made:
         return phase
     gone = [row for row in count.operators if row.module in replaced]
@@ -166,10 +177,11 @@ def _product(row: OperatorCount) -> tuple[int, int, int]:
 
 
 def _rows(
-    layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool, like: OperatorCount
+    layer: str, of: _Sizes, phase: PhaseCount, batch: int, absorbs: bool, most: int, like: OperatorCount
 ) -> Iterator[OperatorCount]:
+    """The rows of a layer whose queries meet at most ``most`` keys."""
     tokens = batch * phase.tokens
-    keys = batch * phase.keys
+    keys = batch * (most if phase.tokens == 1 else phase.keys)
     latent = of.rank + of.rope
     head = of.key + of.rope, of.value
     if absorbs:
@@ -193,7 +205,7 @@ def _rows(
         cached = keys * latent
     else:
         cached = keys * (of.heads * (of.key + of.value) + of.rope)
-    met = batch * of.heads * pairs(phase.tokens, phase.keys, None, 0, lower_right=True)
+    met = batch * of.heads * pairs(phase.tokens, phase.keys, most - 1, 0, lower_right=True)
     work = Work(
         matrix_flops=2 * met * sum(head),
         other_flops=met * (1 + SOFTMAX),
@@ -203,7 +215,31 @@ def _rows(
         * (of.heads * head[1] + latent),  # the result, and the new entries of the cache
         precision=like.precision,
     )
-    shapes = f"{batch}x{of.heads}x{phase.tokens}x{head[0]}, {batch}x{phase.keys}x{latent}"
+    shapes = f"{batch}x{of.heads}x{phase.tokens}x{head[0]}, {batch}x{keys // batch}x{latent}"
     yield OperatorCount.of(
         work, name=KERNEL, module=layer, phase=like.phase, shapes=shapes, category="attention"
+    )
+
+
+def _selection(
+    layer: str, products: Mapping[str, OperatorCount], phase: PhaseCount, batch: int
+) -> OperatorCount:
+    """The kernel that scores every key for each query."""
+    (_, _, wide), (_, _, depth) = _product(products[_INDEX_QUERIES]), _product(products[_INDEX_KEY])
+    heads = wide // depth
+    met = batch * heads * pairs(phase.tokens, phase.keys, None, 0, lower_right=True)
+    work = Work(
+        matrix_flops=2 * met * depth,
+        other_flops=3 * met,  # the positive part, times the weight of its head, added up
+        bytes_read=batch * (phase.tokens * heads * (depth + 4) + phase.keys * (depth + 4)),
+        bytes_written=batch * phase.tokens * (depth + 4),  # the new keys
+        precision="fp8",
+    )
+    return OperatorCount.of(
+        work,
+        name=SELECTION,
+        module=layer + _INDEXER,
+        phase=products[_EXPANSION].phase,
+        shapes=f"{batch}x{heads}x{phase.tokens}x{depth}, {batch}x{phase.keys}x{depth}",
+        category="attention",
     )

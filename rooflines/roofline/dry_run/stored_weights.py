@@ -11,22 +11,26 @@ import msgspec
 
 from rooflines.errors import UsageError
 
-KNOWN: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "mxfp4")
+KNOWN: Final = ("awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "modelopt", "mxfp4")
 # The modules that keep the precision of the model, by the names that the methods have for their list.
 _KEPT: Final = ("modules_to_not_convert", "llm_int8_skip_modules", "ignored_layers", "ignore")
+# NVIDIA's numbers of 4 bits: each 16 have a scale of 8.
+_NVFP4: Final = 4 + 8 / 16
 
 
 class StoredWeights(msgspec.Struct, frozen=True, kw_only=True):
     """Weights of products in ``bits`` each, scales included, as ``method`` stores them.
 
     Products compute in ``precision`` where their inputs are quantized too, else in that of the model.
-    ``kept`` are regular expressions of the modules whose weights stay as they are.
+    ``kept`` are regular expressions of the modules whose weights stay as they are, ``cache_bits`` those of a
+    number in the KV cache where the configuration quantizes it.
     """
 
     method: str
     bits: float
     precision: str | None = None
     kept: tuple[str, ...] = ()
+    cache_bits: int | None = None
 
     def keeps(self, module: str) -> bool:
         """Whether the weights of ``module`` are those of the model."""
@@ -44,8 +48,9 @@ def stored_weights(config: Mapping[str, Any]) -> StoredWeights:
 def _stored(config: Mapping[str, Any]) -> StoredWeights:
     """The weights that ``config``, a ``quantization_config``, describes.
 
-    Sources: the configurations of transformers 5 (``utils/quantization_config.py``) and compressed-tensors
-    (``QuantizationConfig``); OCP Microscaling Formats 1.0 (mxfp4: 32 numbers of 4 bits, a scale of 8).
+    Sources: the configurations of transformers 5 (``utils/quantization_config.py``), compressed-tensors
+    (``QuantizationConfig``) and TensorRT Model Optimizer (``hf_quant_config.json``); OCP Microscaling Formats
+    1.0 (mxfp4: 32 numbers of 4 bits, a scale of 8).
     Raises UsageError for a method, or a scheme of it, that is not known.
     """
     method = str(config.get("quant_method", "")).lower()
@@ -63,6 +68,9 @@ def _stored(config: Mapping[str, Any]) -> StoredWeights:
         each = 8 + 32 / prod(block) if block else 8
     elif method == "mxfp4":
         each = 4 + 8 / 32
+    elif method == "modelopt" and (algorithm := config.get("quant_algo")) in ("FP8", "NVFP4"):
+        each, precision = (8, "fp8") if algorithm == "FP8" else (_NVFP4, "fp4")
+        method = f"{method} {precision}"
     elif method == "bitsandbytes":
         # 4 bits have a scale of 32 bits for each 64, or one of 8 bits, which has one for each 256 of its own.
         in_4_bits = config.get("load_in_4bit", config.get("_load_in_4bit"))
@@ -73,17 +81,25 @@ def _stored(config: Mapping[str, Any]) -> StoredWeights:
     ):
         weights, inputs = groups[0]["weights"], groups[0].get("input_activations")
         bits, group = weights["num_bits"], weights.get("group_size") or 0
-        if weights["type"] == "float" and bits != 8:
+        is_nvfp4 = (weights["type"], bits, group) == ("float", 4, 16)
+        if weights["type"] == "float" and bits != 8 and not is_nvfp4:
             raise _unknown(f"{method} with floats of {bits} bits")
-        each = bits + 16 / group if group > 0 else bits
+        each = _NVFP4 if is_nvfp4 else bits + 16 / group if group > 0 else bits
         if inputs is not None:
-            precision = "fp8" if inputs.get("type") == "float" else "int8"
-        if inputs is not None and (bits, inputs.get("num_bits")) != (8, 8):
+            precision = f"fp{bits}" if inputs.get("type") == "float" else "int8"
+        if inputs is not None and (bits, inputs.get("num_bits")) not in ((8, 8), *[(4, 4)] * is_nvfp4):
             raise _unknown(f"{method} with {bits} bits for weights and {inputs.get('num_bits')} for inputs")
     else:
         raise _unknown(method or "missing")
     heads = () if config.get("lm_head") else (_pattern("lm_head"),)
-    return StoredWeights(method=method, bits=float(each), precision=precision, kept=(*kept, *heads))
+    cache = config.get("kv_cache_scheme") or {}
+    return StoredWeights(
+        method=method,
+        bits=float(each),
+        precision=precision,
+        kept=(*kept, *heads),
+        cache_bits=cache.get("num_bits"),
+    )
 
 
 def _pattern(name: str) -> str:
@@ -91,7 +107,7 @@ def _pattern(name: str) -> str:
     an expression after ``re:``."""
     if name.startswith("re:"):
         return name[3:]
-    return rf"(^|\.){re.escape(name).replace(re.escape('*'), '[^.]+')}(\.|$)"
+    return rf"(^|\.){re.escape(name).replace(re.escape('*'), '.*')}(\.|$)"
 
 
 def _unknown(what: str) -> UsageError:

@@ -208,7 +208,9 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     coverage = replace(_coverage(timed, divided, gaps), lost=lost)
     others, steps = untraced.other_programs, untraced.steps
     if others is not None and steps is not None and clocked.step_s is not None and timed.is_steady:
-        others = replace(others, shares=share_ranges(timed, rows, divided, traced, steps))
+        others = replace(
+            others, shares=share_ranges(timed, rows, divided, traced, steps, given.quiet.undisturbed)
+        )
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(
         given.run,

@@ -17,9 +17,10 @@ from rooflines.roofline.dry_run.memory_fit import MemoryGrowth
 from rooflines.roofline.dry_run.served_attention import FLASH, KERNEL
 from rooflines.roofline.dry_run.stored_weights import stored_weights
 from rooflines.roofline.judge.shapes import ITEM_BYTES, sizes_in
+from rooflines.roofline.predict.cached_keys import with_fewer_bits_cached
 from rooflines.roofline.predict.device_bounds import folded, phase_of
 from rooflines.roofline.predict.forecast import MemoryNeed, Operator, Step
-from rooflines.roofline.predict.weights import QUANTIZED, with_fewer_bits
+from rooflines.roofline.predict.weights import QUANTIZED, SERVED, with_fewer_bits
 from rooflines.units import significant
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ UNFUSED = (
     "Attention in several operators, as transformers computes it, moves its scores: one kernel for "
     "it may beat this bound"
 )
+# The KV cache in the precision of the network.
+AUTO = "auto"
 # What a step holds for every batch size.
 _FIXED = ("parameters", "gradients", "optimizer")
 
@@ -61,11 +64,18 @@ class CountedStep:
     generation: GenerationCount | None = None
 
 
-def count_step(name: str, options: PointOptions) -> CountedStep:
+def count_step(
+    name: str, options: PointOptions, *, served_in: str = "", cache_dtype: str = AUTO
+) -> CountedStep:
     """Count a step of the network called ``name``: a training step, one of inference, or a whole generation.
 
-    Raises WorkloadError as ``rooflines profile`` does.
+    A generation computes its products ``served_in`` one of ``SERVED``, where that is given, and keeps keys
+    and values in ``cache_dtype``. Raises WorkloadError as ``rooflines profile`` does.
     """
+    cached = arg("kv_cache_dtype", cache_dtype) if cache_dtype != AUTO else ""
+    for asked in (arg("precision", served_in) if served_in else "", cached):
+        if asked and options.mode != "generate":
+            raise UsageError(f"{asked} is predicted with {arg('mode', 'generate')}.")
     tf32, compiled = options.precision == "tf32", options.compile != "off"
     precision = "fp32" if tf32 else options.precision
     options = replace(options, device="cpu", precision=precision, compile="off")
@@ -79,13 +89,15 @@ def count_step(name: str, options: PointOptions) -> CountedStep:
             hint=f"With {arg('mode', 'generate')}, {arg('precision', 'bf16')}: {' or '.join(QUANTIZED)}.",
         )
     if options.mode == "generate":
-        return _of_generation(name, options, tf32)
-    from rooflines.roofline.dry_run.count import count_network
+        return _of_generation(name, options, tf32, served_in, cache_dtype)
+    from rooflines.roofline.dry_run.count import record_network, summarize
 
-    workload, count = count_network(name, options, memory=True)
-    workload = structs.replace(workload, compiled=compiled)
+    recorded = record_network(name, options, memory=True)
+    workload = structs.replace(recorded.prepared.facts, compiled=compiled)
+    count = summarize(recorded.recording)
     length = options.sequence_length if workload.unit == "sequences" else None
-    return _of_count(workload, _in_tf32(count) if tf32 else count, length)
+    found = _of_count(workload, _in_tf32(count) if tf32 else count, length)
+    return replace(found, notes=(*recorded.prepared.notes, *found.notes))
 
 
 def count_module(module: torch.nn.Module, inputs: Any, mode: str) -> CountedStep:
@@ -145,14 +157,16 @@ def _of_count(workload: Workload, count: Count, length: int | None) -> CountedSt
     return CountedStep(workload, step, unit, operators, growth, _unknown(count), notes)
 
 
-def _of_generation(name: str, options: PointOptions, tf32: bool) -> CountedStep:
+def _of_generation(
+    name: str, options: PointOptions, tf32: bool, served_in: str, cache_dtype: str
+) -> CountedStep:
     """A generation: prefill of the prompts, and decode at the mean context; attention as servers compute
     it."""
     from rooflines.roofline.dry_run.phases import count_generation
 
     found = count_generation(name, replace(options, quantize="none"), served=True)
     notes = [*found.notes, *(one.count.note for one in found.phases if one.count.note)]
-    stored = QUANTIZED.get(options.quantize)
+    stored = QUANTIZED.get(options.quantize) or SERVED.get(served_in)
     if stored is None and found.quantization:
         stored = stored_weights(found.quantization)
         computes = stored.precision or options.precision
@@ -162,6 +176,10 @@ def _of_generation(name: str, options: PointOptions, tf32: bool) -> CountedStep:
         )
     if stored is not None:
         found = with_fewer_bits(found, stored)
+    cache_bits = 8 if cache_dtype == "fp8" else stored.cache_bits if stored is not None else None
+    if cache_bits:
+        found = with_fewer_bits_cached(found, cache_bits)
+        notes.append(f"KV cache: {cache_bits} bits for a number, without scales")
     if tf32:
         phases = tuple(structs.replace(one, count=_in_tf32(one.count)) for one in found.phases)
         found = structs.replace(found, phases=phases)

@@ -228,7 +228,8 @@ class LayoutPhase(msgspec.Struct, frozen=True, kw_only=True):
 
     ``computed_s`` is the bound of the operators of a device, over the stages of a pipeline, and
     ``sent_bytes`` what a device sends: the sizes of collectives times their bus factors. ``exposed_s`` is the
-    part of ``communication_s`` that nothing hides. ``lower_bound_s`` is when the last sequence is ready.
+    part of ``communication_s`` that nothing hides. ``lower_bound_s`` is when the last sequence is ready, and
+    ``estimate_s`` when it is predicted to be.
     """
 
     name: str
@@ -237,13 +238,20 @@ class LayoutPhase(msgspec.Struct, frozen=True, kw_only=True):
     communication_s: float
     exposed_s: float
     lower_bound_s: float
+    estimate_s: float | None = None
+
+    @property
+    def expected_s(self) -> float:
+        """The prediction; without one, the bound."""
+        return self.lower_bound_s if self.estimate_s is None else self.estimate_s
 
 
 class LayoutBound(msgspec.Struct, frozen=True, kw_only=True):
     """A generation in a layout: the memory of the device that needs most, and the least times.
 
-    ``tokens_per_s`` is of all sequences in decode, at most reached; absent where the layout does not fit.
-    ``fits`` is absent where the size of the memory is not known.
+    ``tokens_per_s`` is of all sequences in decode, at most reached, and ``estimate_tokens_per_s`` predicted;
+    absent where the layout does not fit. ``fits`` is absent where the size of the memory is not known.
+    ``misses`` are the names of the ``Targets`` that it does not reach.
     """
 
     layout: Layout
@@ -252,12 +260,28 @@ class LayoutBound(msgspec.Struct, frozen=True, kw_only=True):
     activations_bytes: int
     phases: tuple[LayoutPhase, ...]
     tokens_per_s: float | None = None
+    estimate_tokens_per_s: float | None = None
     fits: bool | None = None
+    misses: tuple[str, ...] = ()
+
+    @property
+    def expected_tokens_per_s(self) -> float | None:
+        """The predicted rate; without one, the one at the bound."""
+        return self.tokens_per_s if self.estimate_tokens_per_s is None else self.estimate_tokens_per_s
 
     @property
     def memory_bytes(self) -> int:
         """What one device holds."""
         return self.weights_bytes + self.kv_cache_bytes + self.activations_bytes
+
+
+class Targets(msgspec.Struct, frozen=True, kw_only=True):
+    """What a generation has to reach: the time to the first token, the time of each other one, and the tokens
+    of all sequences per second in decode."""
+
+    ttft_s: float | None = None
+    itl_s: float | None = None
+    tokens_per_s: float | None = None
 
 
 class DeviceForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,7 +297,7 @@ class Forecast(Shown, frozen=True, kw_only=True):
 
     ``unit`` is what a step makes (tokens, images). ``operators`` are those of the first of ``steps``;
     ``unknown`` are operators without a formula, which are in no bound. ``like`` are the runs that estimates
-    are made from.
+    are made from, ``targets`` what the layouts have to reach, where that was asked for.
     """
 
     schema: str = FORECAST_SCHEMA
@@ -285,6 +309,7 @@ class Forecast(Shown, frozen=True, kw_only=True):
     operators: tuple[Operator, ...] = ()
     unknown: tuple[str, ...] = ()
     like: tuple[str, ...] = ()
+    targets: Targets | None = None
     notes: tuple[str, ...] = ()
     command: str = ""
 

@@ -15,7 +15,8 @@ bounds.
 Bounds are those of products and attention, as in a step. Each matrix of weights is read once per micro-batch.
 Collectives move their size times the bus factor of nccl-tests over the link in one direction, and have no
 latency. Nothing hides those of decode; those of prefill are hidden by as much as the device computes
-meanwhile.
+meanwhile. Predictions are those of one device for what it computes, each collective with a latency, which
+nothing hides.
 """
 
 from __future__ import annotations
@@ -37,16 +38,20 @@ from rooflines.roofline.count.formulas.experts import experts_hit
 from rooflines.roofline.dry_run.served_attention import FLASH, KERNEL
 from rooflines.roofline.judge.network_parts import Part, part_of
 from rooflines.roofline.judge.shapes import sizes_in
-from rooflines.roofline.predict.device_bounds import bound_operator, folded
+from rooflines.roofline.predict.device_bounds import bound_operator, estimates_of, folded
 from rooflines.roofline.predict.forecast import Layout, LayoutBound, LayoutPhase, Operator
 from rooflines.roofline.predict.weights import is_grouped, item_bytes, weights_held, weights_read
 
 if TYPE_CHECKING:
     from rooflines.roofline.dry_run.count import PhaseCount
+    from rooflines.roofline.predict.calibrated import Calibrated
+    from rooflines.roofline.predict.efficiencies import Efficiencies, Estimate
 from rooflines.roofline.dry_run.phases import GenerationCount
 
 _SHARDED: Final = ("attention", "MLP", "experts", "embedding", "head")
 _WAYS: Final = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
+# Measured all-reduces of 1 to 32 kB over NVLink take 4 to 6 us (kernel tables of ai-dynamo/aiconfigurator).
+_COLLECTIVE_S: Final = 5e-6
 _BLOCK: Final = re.compile(r"(?:^|\.)(\d+|\*)(?:\.|$)")
 
 
@@ -106,7 +111,8 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``layers`` are blocks, ``reduced`` their parts after which tensor parallelism adds up (attention, MLP or
     experts), ``routed`` those with experts. ``kv_heads`` is None where keys and values are not cached by
     heads, or not known: then the cache is not sharded. ``block_weights_bytes`` are in the blocks,
-    ``expert_weights_bytes`` in the experts, and ``head_bytes`` in the head.
+    ``expert_weights_bytes`` in the experts, and ``head_bytes`` in the head. ``cached_item_bytes`` are those
+    of a number in the KV cache, where it has fewer.
     """
 
     layers: int
@@ -120,6 +126,7 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     block_weights_bytes: int = 0
     expert_weights_bytes: int = 0
     head_bytes: int = 0
+    cached_item_bytes: float | None = None
 
 
 def network_facts(generation: GenerationCount) -> NetworkFacts:
@@ -139,7 +146,7 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
                 routed.add(found[1])
     grouped = [row for row in rows if is_grouped(row)]
     held = [(row, weights_held(row, generation)) for row in rows]
-    attention = [(row.name, sizes_in(row.shapes)) for row in rows if row.category == "attention"]
+    attention = [(row.name, sizes_in(row.shapes)) for row in rows if _is_attention(row)]
     query = next((sizes[0] for _, sizes in attention), None)
     # [batch, heads, tokens, depth], or [batch, tokens, heads, depth]
     kv_heads = next(
@@ -163,15 +170,22 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
         block_weights_bytes=sum(size for row, size in held if _BLOCK.search(row.module)),
         expert_weights_bytes=sum(size for row, size in held if row in grouped),
         head_bytes=sum(size for row, size in held if row.part == "head"),
+        cached_item_bytes=generation.cached_item_bytes,
     )
 
 
-def _cached(one: Operator, item: int) -> int:
+def _is_attention(one: Operator) -> bool:
+    """Whether the operator reads keys and values; scans have states instead."""
+    return one.category == "attention" and "attention" in one.name
+
+
+def _cached(one: Operator, item: float) -> int:
     """Bytes of the KV cache that a call of attention reads."""
-    if one.category != "attention":
+    if not _is_attention(one):
         return 0
     sizes = sizes_in(one.shapes)
-    return min(one.work.bytes_read, item * sum(map(prod, sizes[1:2] if one.name == KERNEL else sizes[1:3])))
+    numbers = sum(map(prod, sizes[1:2] if one.name == KERNEL else sizes[1:3]))
+    return min(one.work.bytes_read, round(item * numbers))
 
 
 # --- a device in a layout ---------------------------------------------------------------------------------
@@ -210,7 +224,7 @@ def on_device(one: Operator, layout: Layout, facts: NetworkFacts, share: float, 
         return one
     tensor = layout.tensor if one.part in _SHARDED else 1
     read = weights_read(one, facts.item_bytes)
-    cached = _cached(one, facts.item_bytes)
+    cached = _cached(one, facts.cached_item_bytes or facts.item_bytes)
     spread = 1
     weights = read
     part = share
@@ -242,29 +256,27 @@ def bound_layouts(
     layouts: Iterable[Layout],
     *,
     memory_bytes: int | None = None,
+    like: Efficiencies | Calibrated | None = None,
 ) -> tuple[LayoutBound, ...]:
     """Return the generation in each of ``layouts``, on devices with these ``ceilings`` and ``memory_bytes``
-    each.
+    each, with predictions ``like`` what was measured.
 
     ``link`` is what a device reaches the others by, in one direction (``catalog.peer_link``); without one
     there are only layouts that send nothing.
     """
     facts = network_facts(generation)
     batch = generation.batch
-    products = [
-        (phase, [row for row in folded(phase.count, phase.phase) if row.matrix_flops])
-        for phase in generation.phases
-    ]
+    every = [(phase, folded(phase.count, phase.phase)) for phase in generation.phases]
     found = []
     for layout in layouts:
         if link is None and max(layout.tensor, layout.pipeline, layout.expert) > 1:
             continue
         shares = _shares(layout, batch, facts.layers)
         phases = tuple(
-            _phase(phase, rows, layout, facts, shares, batch, ceilings, link) for phase, rows in products
+            _phase(phase, rows, layout, facts, shares, batch, ceilings, link, like) for phase, rows in every
         )
         weights, cache, activations = _memory(generation, layout, facts, shares)
-        decode_s = next((phase.lower_bound_s for phase in phases if phase.name == "decode"), None)
+        decode = next((phase for phase in phases if phase.name == "decode"), None)
         fits = weights + cache + activations <= memory_bytes if memory_bytes is not None else None
         found.append(
             LayoutBound(
@@ -273,7 +285,12 @@ def bound_layouts(
                 kv_cache_bytes=cache,
                 activations_bytes=activations,
                 phases=phases,
-                tokens_per_s=batch / decode_s if decode_s and fits is not False else None,
+                tokens_per_s=batch / decode.lower_bound_s
+                if decode and decode.lower_bound_s and fits is not False
+                else None,
+                estimate_tokens_per_s=batch / decode.estimate_s
+                if decode and decode.estimate_s and fits is not False
+                else None,
                 fits=fits,
             )
         )
@@ -309,14 +326,18 @@ def _phase(
     batch: int,
     ceilings: Ceilings,
     link: Ceiling | None,
+    like: Efficiencies | Calibrated | None,
 ) -> LayoutPhase:
     tokens = batch * phase.tokens
     sums = {True: 0.0, False: 0.0}
+    parts: dict[bool, list[tuple[Estimate, float]]] = {True: [], False: []}
     for row in rows:
-        bound = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings)
-        sums[_BLOCK.search(row.module) is not None] += bound.lower_bound_s or 0.0
-    inside = sums[True]
-    outside = sums[False]
+        if not row.matrix_flops and like is None:
+            continue
+        bound = bound_operator(on_device(row, layout, facts, shares.share, tokens), ceilings, like)
+        is_inside = _BLOCK.search(row.module) is not None
+        sums[is_inside] += (bound.lower_bound_s or 0.0) * bool(row.matrix_flops)
+        parts[is_inside] += estimates_of([row], [bound])
     message = shares.share * tokens * facts.hidden * facts.item_bytes
     collectives = facts.reduced * message * (bus_factor("allreduce", layout.tensor) or 0)
     collectives += (
@@ -331,8 +352,9 @@ def _phase(
     sent = shares.micro * (collectives * shares.layers + handed_on)
     rate = link.value if link is not None else 1.0
 
-    def last(exposed_s: float, send_s: float) -> float:
-        """When the last micro-batch is ready, if this much of its collectives and each message take time."""
+    def last(inside: float, outside: float, exposed_s: float, send_s: float) -> float:
+        """When the last micro-batch is ready, if its layers, the rest, this much of its collectives and each
+        message take these times."""
         whole = inside + outside + exposed_s + (layout.pipeline - 1) * send_s
         stage = (
             max(inside * shares.layers, inside * shares.least + outside) + exposed_s * shares.layers + send_s
@@ -343,9 +365,19 @@ def _phase(
             else whole + (shares.micro - 1) * stage
         )
 
-    hidden_s = inside + outside if phase.phase == "prefill" else 0.0
-    computed_s = last(0.0, 0.0)
-    bound_s = last(max(0.0, collectives / rate - hidden_s), handed_on / rate)
+    hidden_s = sum(sums.values()) if phase.phase == "prefill" else 0.0
+    computed_s = last(sums[True], sums[False], 0.0, 0.0)
+    bound_s = last(sums[True], sums[False], max(0.0, collectives / rate - hidden_s), handed_on / rate)
+    estimate_s = None
+    if like is not None:
+        started_s = _COLLECTIVE_S * (
+            facts.reduced * (layout.tensor > 1) + 2 * facts.routed * (layout.expert > 1)
+        )
+        inside, outside = (
+            like.total(parts[where]).time_s if parts[where] else 0.0 for where in (True, False)
+        )
+        send_s = (handed_on / rate + _COLLECTIVE_S) * (layout.pipeline > 1)
+        estimate_s = max(bound_s, last(inside, outside, collectives / rate + started_s, send_s))
     return LayoutPhase(
         name=phase.phase,
         computed_s=computed_s,
@@ -353,4 +385,5 @@ def _phase(
         communication_s=sent / rate,
         exposed_s=bound_s - computed_s,
         lower_bound_s=bound_s,
+        estimate_s=estimate_s,
     )

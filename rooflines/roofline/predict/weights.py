@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 QUANTIZED: Final = {
     name: StoredWeights(method=name, bits=bits) for name, bits in (("int8-weight", 8.0), ("int4-weight", 5.0))
 }
+# How servers compute in a precision: weights and inputs of all products but those of the head, fp4 with a
+# scale of 8 bits for each 16 (NVIDIA's nvfp4).
+SERVED: Final = {
+    name: StoredWeights(method=name, bits=bits, precision=name, kept=(r"(^|\.)lm_head$",))
+    for name, bits in (("fp8", 8.0), ("fp4", 4.5))
+}
 
 
 def item_bytes(generation: GenerationCount) -> int:

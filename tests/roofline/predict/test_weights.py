@@ -93,6 +93,11 @@ CONFIGS = [
     ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
         "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}, "input_activations": None,
     }}}, 4 + 16 / 128, None),
+    ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+        "weights": {"num_bits": 4, "type": "float", "group_size": 16}, "input_activations": {"num_bits": 4, "type": "float"},
+    }}}, 4.5, "fp4"),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5, "fp4"),
+    ({"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["model.layers.3.mlp.gate*", "re:.*gate$"]}, 8, "fp8"),
 ]  # fmt: skip
 
 
@@ -115,6 +120,7 @@ FLOATS = {"weights": {"num_bits": 4, "type": "float"}, "input_activations": {"nu
         {},
         {"quant_method": "quip"},
         {"quant_method": "awq"},
+        {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"},
         {"quant_method": "gptq", "bits": "four", "group_size": 128},
         {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": None}}},
         {"quant_method": "compressed-tensors", "config_groups": {"a": FLOATS}},

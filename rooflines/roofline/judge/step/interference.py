@@ -30,6 +30,8 @@ class QuietSteps(NamedTuple):
     timed: Mask
     traced: Mask
     others: OtherPrograms | None
+    #: the traced ones that they did not delay, of which ``traced`` are those that resemble the timed ones
+    undisturbed: Mask
 
 
 def quiet_steps(run: Run) -> QuietSteps:
@@ -50,23 +52,26 @@ def quiet_steps(run: Run) -> QuietSteps:
     if not _on_cpu(facts):
         whole = [sample.cpu_utilization for sample in run.samples if sample.cpu_utilization is not None]
         free = not threads or not whole or float(np.mean(whole)) * threads <= threads - 1
-        return QuietSteps(*every, None if free or mean < OTHERS_CORES else _others(facts, mean))
+        return QuietSteps(*every, None if free or mean < OTHERS_CORES else _others(facts, mean), every[1])
     timed = quiet(times.timed_ns, times.timed_queue_ns, busy)
     traced = quiet(times.traced_ns, times.traced_queue_ns, busy)
     few = timed.sum() < min(FEWEST_TIMED, len(timed)), traced.sum() < min(FEWEST_TRACED, len(traced))
     if any(few) and mean < OTHERS_CORES:  # the program's own threads wait for each other
-        return QuietSteps(*every, None)
+        return QuietSteps(*every, None, every[1])
     if few[0]:
         timed = quietest(times.timed_ns, times.timed_queue_ns, FEWEST_TIMED)
     if few[1]:
         traced = quietest(times.traced_ns, times.traced_queue_ns, FEWEST_TRACED)
     left_out = int((~timed).sum()), int((~traced).sum())
     if any(few):
-        return QuietSteps(timed, traced, _others(facts, mean, left_out, judged=False))
+        return QuietSteps(timed, traced, _others(facts, mean, left_out, judged=False), traced)
     pages = page_faults(facts)
     alike = alike_steps(times.traced_step_faults, pages.timed, traced) if pages is not None else traced
     return QuietSteps(
-        timed, alike, _others(facts, mean, left_out) if mean >= OTHERS_CORES or any(left_out) else None
+        timed,
+        alike,
+        _others(facts, mean, left_out) if mean >= OTHERS_CORES or any(left_out) else None,
+        traced,
     )
 
 

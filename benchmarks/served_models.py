@@ -1,0 +1,799 @@
+"""Language models as they are shipped: what ``rooflines predict`` counts of them against closed forms.
+
+Every entry has the sizes of a published configuration and a formula of its parameters, of the FLOPs of products in prefill and in one
+token of decode, and of the KV cache and states, written from the papers and configurations. Nothing of rooflines is imported: its
+command is run, and its JSON read. Writes ``results/served_models.md``. Fails if a figure differs by more than a tenth of a percent
+without a reason in the entry.
+
+    python benchmarks/served_models.py [--only NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RESULTS = Path(__file__).parent / "results" / "served_models.md"
+BATCH, PROMPT, NEW = 2, 512, 64
+# The mean context of a token of decode, itself included.
+CONTEXT = PROMPT + NEW // 2
+END = PROMPT + NEW - 1
+TOLERANCE = 1e-3
+
+
+class Sizes(NamedTuple):
+    """Parameters in bytes, FLOPs of products in prefill and in a token of decode of all sequences, bytes of KV cache and states."""
+
+    weights: float
+    prefill: float
+    decode: float
+    cache: float
+
+
+class Layers:
+    """Adds up layers: weights in 16 or in fewer bits, FLOPs of products in both phases, bytes of the cache."""
+
+    def __init__(self, bits: float = 16.0) -> None:
+        self.bits, self.weights, self.prefill, self.decode, self.cache = bits, 0.0, 0.0, 0.0, 0.0
+
+    def plain(self, numbers: float) -> None:
+        """Weights that are in no product: embeddings, norms, biases."""
+        self.weights += 2 * numbers
+
+    def product(self, numbers: float, held: float | None = None, *, kept: bool = False) -> None:
+        """A product of each token with ``numbers`` weights, of ``held`` that are stored."""
+        self.weights += (held or numbers) * (2 if kept else self.bits / 8)
+        self.prefill += 2 * BATCH * PROMPT * numbers
+        self.decode += 2 * BATCH * numbers
+
+    def head(self, hidden: int, vocabulary: int, *, tied: bool = False) -> None:
+        """The head, of the last token of a prompt only, and the embedding."""
+        self.weights += 2 * hidden * vocabulary * (1 if tied else 2)
+        self.prefill += 2 * BATCH * hidden * vocabulary
+        self.decode += 2 * BATCH * hidden * vocabulary
+
+    def attention(self, heads: int, depth: int, keys: int, value: int | None = None, window: int | None = None) -> None:
+        """Pairs of queries and keys, and a cache of ``keys`` numbers a token."""
+        both = depth + (value or depth)
+        full = min(PROMPT, window or PROMPT)
+        self.prefill += 2 * BATCH * heads * both * (full * (full + 1) // 2 + (PROMPT - full) * full)
+        self.decode += 2 * BATCH * heads * both * min(CONTEXT, window or CONTEXT)
+        self.cache += 2 * BATCH * keys * min(END, window or END)
+
+    def sizes(self) -> Sizes:
+        return Sizes(self.weights, self.prefill, self.decode, self.cache)
+
+
+def gated(layers: Layers, hidden: int, inner: int, experts: int = 1, chosen: int = 1) -> None:
+    """Three products of a gated feed-forward layer."""
+    layers.product(3 * hidden * inner * chosen, 3 * hidden * inner * experts)
+
+
+def grouped_attention(
+    layers: Layers, of: dict[str, Any], window: int | None = None, *, bias: bool = False, gate: bool = False, kept: bool = False
+) -> None:
+    """Projections and attention with several heads of queries for one of keys."""
+    hidden, heads, keys = of["hidden_size"], of["num_attention_heads"], of["num_key_value_heads"]
+    depth = of.get("head_dim", hidden // heads)
+    layers.product(hidden * heads * depth * (2 + gate) + 2 * hidden * keys * depth, kept=kept)
+    layers.plain((heads + 2 * keys) * depth * bias)
+    layers.attention(heads, depth, 2 * keys * depth, window=window)
+
+
+def dense(of: dict[str, Any], bits: float = 16.0, *, bias: bool = False) -> Sizes:
+    """Llama and Qwen."""
+    layers = Layers(bits)
+    for _ in range(of["num_hidden_layers"]):
+        grouped_attention(layers, of, bias=bias)
+        gated(layers, of["hidden_size"], of["intermediate_size"])
+        layers.plain(2 * of["hidden_size"])
+    layers.plain(of["hidden_size"])
+    layers.head(of["hidden_size"], of["vocab_size"])
+    return layers.sizes()
+
+
+def gemma2(of: dict[str, Any]) -> Sizes:
+    layers = Layers()
+    for number in range(of["num_hidden_layers"]):
+        grouped_attention(layers, of, window=None if number % 2 else of["sliding_window"])
+        gated(layers, of["hidden_size"], of["intermediate_size"])
+        layers.plain(4 * of["hidden_size"])
+    layers.plain(of["hidden_size"])
+    layers.head(of["hidden_size"], of["vocab_size"], tied=True)
+    return layers.sizes()
+
+
+def qwen3_moe(of: dict[str, Any]) -> Sizes:
+    """Every product but the routers' and the head's in fp8 with a scale for each 128 x 128."""
+    layers = Layers(8 + 32 / 128**2)
+    for _ in range(of["num_hidden_layers"]):
+        grouped_attention(layers, of)
+        layers.product(of["hidden_size"] * of["num_experts"], kept=True)
+        gated(layers, of["hidden_size"], of["moe_intermediate_size"], of["num_experts"], of["num_experts_per_tok"])
+        layers.plain(2 * of["hidden_size"] + 2 * of["head_dim"])
+    layers.plain(of["hidden_size"])
+    layers.head(of["hidden_size"], of["vocab_size"])
+    return layers.sizes()
+
+
+def gpt_oss(of: dict[str, Any]) -> Sizes:
+    """Experts in mxfp4; attention, with biases and a sink for each head, and routers in bf16."""
+    layers = Layers(4.25)
+    hidden, inner, experts, chosen = (
+        of[name] for name in ("hidden_size", "intermediate_size", "num_local_experts", "num_experts_per_tok")
+    )
+    for number in range(of["num_hidden_layers"]):
+        grouped_attention(layers, of, window=None if number % 2 else of["sliding_window"], bias=True, kept=True)
+        layers.plain(hidden + of["num_attention_heads"])
+        layers.product(hidden * experts, kept=True)
+        gated(layers, hidden, inner, experts, chosen)
+        layers.plain(experts + experts * (2 * inner + hidden) + 2 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"])
+    return layers.sizes()
+
+
+def llama4(of: dict[str, Any]) -> Sizes:
+    layers = Layers()
+    hidden, inner = of["hidden_size"], of["intermediate_size"]
+    for _ in range(of["num_hidden_layers"]):
+        grouped_attention(layers, of)
+        layers.product(hidden * of["num_local_experts"])
+        gated(layers, hidden, inner, of["num_local_experts"], of["num_experts_per_tok"])
+        gated(layers, hidden, inner)
+        layers.plain(2 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"])
+    return layers.sizes()
+
+
+def glm4_moe(of: dict[str, Any]) -> Sizes:
+    layers = Layers()
+    hidden, inner = of["hidden_size"], of["moe_intermediate_size"]
+    for number in range(of["num_hidden_layers"]):
+        grouped_attention(layers, of, bias=True)
+        if number < of["first_k_dense_replace"]:
+            gated(layers, hidden, of["intermediate_size"])
+        else:
+            layers.product(hidden * of["n_routed_experts"])
+            gated(layers, hidden, inner, of["n_routed_experts"], of["num_experts_per_tok"])
+            gated(layers, hidden, inner * of["n_shared_experts"])
+        layers.plain(2 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"])
+    return layers.sizes()
+
+
+def dbrx(of: dict[str, Any]) -> Sizes:
+    layers = Layers()
+    hidden, heads, attention, inner = of["d_model"], of["n_heads"], of["attn_config"], of["ffn_config"]
+    depth = hidden // heads
+    for _ in range(of["n_layers"]):
+        keys = attention["kv_n_heads"]
+        layers.product(2 * hidden * hidden + 2 * hidden * keys * depth)
+        layers.attention(heads, depth, 2 * keys * depth)
+        layers.product(hidden * inner["moe_num_experts"])
+        gated(layers, hidden, inner["ffn_hidden_size"], inner["moe_num_experts"], inner["moe_top_k"])
+        layers.plain(2 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"])
+    return layers.sizes()
+
+
+def jetmoe(of: dict[str, Any]) -> Sizes:
+    """Experts of attention too: each token has the queries of ``num_experts_per_tok`` of them, for the same keys."""
+    layers = Layers()
+    hidden, keys, depth, chosen = of["hidden_size"], of["num_key_value_heads"], of["kv_channels"], of["num_experts_per_tok"]
+    experts = of["num_local_experts"]
+    for _ in range(of["num_hidden_layers"]):
+        layers.product(2 * hidden * keys * depth)
+        layers.product(2 * hidden * keys * depth * chosen, 2 * hidden * keys * depth * experts)
+        layers.attention(keys * chosen, depth, 2 * keys * depth)
+        layers.product(2 * hidden * experts)
+        gated(layers, hidden, of["intermediate_size"], experts, chosen)
+        layers.plain(4 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"], tied=True)
+    return layers.sizes()
+
+
+def latent_attention(layers: Layers, of: dict[str, Any]) -> None:
+    """DeepSeek: prefill expands the latents, decode absorbs the expansion."""
+    hidden, heads, rank, rope = of["hidden_size"], of["num_attention_heads"], of["kv_lora_rank"], of["qk_rope_head_dim"]
+    key, value, queries = of["qk_nope_head_dim"], of["v_head_dim"], of["q_lora_rank"]
+    layers.product(hidden * queries + queries * heads * (key + rope) + hidden * (rank + rope) + heads * value * hidden)
+    layers.product(rank * heads * (key + value))  # the expansion, or its two halves beside query and result
+    layers.plain(queries + rank)
+    layers.prefill += 2 * BATCH * heads * (key + rope + value) * PROMPT * (PROMPT + 1) // 2
+    layers.decode += 2 * BATCH * heads * (2 * rank + rope) * CONTEXT
+    layers.cache += 2 * BATCH * (rank + rope) * END
+
+
+def deepseek(of: dict[str, Any]) -> Sizes:
+    """Every product but the routers' and the head's in fp8; with an indexer, whose keys are in bf16, where there is one."""
+    layers = Layers(8 + 32 / 128**2)
+    hidden, inner = of["hidden_size"], of["moe_intermediate_size"]
+    for number in range(of["num_hidden_layers"]):
+        latent_attention(layers, of)
+        if "index_n_heads" in of:
+            heads, depth = of["index_n_heads"], of["index_head_dim"]
+            layers.product(of["q_lora_rank"] * heads * depth + hidden * depth + hidden * heads)
+            layers.plain(2 * depth)
+            layers.prefill += 2 * BATCH * heads * depth * PROMPT * (PROMPT + 1) // 2
+            layers.decode += 2 * BATCH * heads * depth * CONTEXT
+            layers.cache += 2 * BATCH * depth * END
+        if number < of["first_k_dense_replace"]:
+            gated(layers, hidden, of["intermediate_size"])
+        else:
+            layers.product(hidden * of["n_routed_experts"], kept=True)
+            gated(layers, hidden, inner, of["n_routed_experts"], of["num_experts_per_tok"])
+            gated(layers, hidden, inner * of["n_shared_experts"])
+        layers.plain(2 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"])
+    return layers.sizes()
+
+
+def convolution(layers: Layers, channels: int, taps: int) -> None:
+    """A causal convolution of every channel by itself; the last ``taps`` inputs stay."""
+    layers.plain(channels * taps + channels)
+    layers.prefill += 2 * BATCH * channels * taps * PROMPT
+    layers.decode += 2 * BATCH * channels * taps
+    layers.cache += 2 * BATCH * channels * taps
+
+
+def mamba_mixer(layers: Layers, hidden: int, inner: int, states: int, rank: int, taps: int) -> None:
+    """Mamba: projections, convolution, and the contraction of the state with C, which is in fp32."""
+    layers.product(hidden * 2 * inner + inner * (rank + 2 * states) + rank * inner + inner * hidden)
+    convolution(layers, inner, taps)
+    layers.plain(inner + inner * states + inner)
+    layers.prefill += 2 * BATCH * inner * states * PROMPT
+    layers.decode += 2 * BATCH * inner * states
+    layers.cache += 4 * BATCH * inner * states
+
+
+def mamba(of: dict[str, Any]) -> Sizes:
+    layers = Layers()
+    for _ in range(of["num_hidden_layers"]):
+        mamba_mixer(layers, of["hidden_size"], of["intermediate_size"], of["state_size"], of["time_step_rank"], of["conv_kernel"])
+        layers.plain(of["hidden_size"])
+    layers.plain(of["hidden_size"])
+    layers.head(of["hidden_size"], of["vocab_size"], tied=of.get("tie_word_embeddings", True))
+    return layers.sizes()
+
+
+def jamba(of: dict[str, Any]) -> Sizes:
+    layers = Layers()
+    hidden = of["hidden_size"]
+    for number in range(of["num_hidden_layers"]):
+        if number % of["attn_layer_period"] == of["attn_layer_offset"]:
+            grouped_attention(layers, of)
+        else:
+            rank, states = of["mamba_dt_rank"], of["mamba_d_state"]
+            mamba_mixer(layers, hidden, of["mamba_expand"] * hidden, states, rank, of["mamba_d_conv"])
+            layers.plain(rank + 2 * states)
+        if number % of["expert_layer_period"] == of["expert_layer_offset"]:
+            layers.product(hidden * of["num_experts"])
+            gated(layers, hidden, of["intermediate_size"], of["num_experts"], of["num_experts_per_tok"])
+        else:
+            gated(layers, hidden, of["intermediate_size"])
+        layers.plain(2 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"])
+    return layers.sizes()
+
+
+def space_mixer(layers: Layers, hidden: int, heads: int, depth: int, states: int, groups: int, taps: int) -> None:
+    """Mamba 2: the products are those of the recurrence, or of all pairs of a short prompt and the state after them."""
+    inner, mixed = heads * depth, heads * depth + 2 * groups * states
+    layers.product(hidden * (inner + mixed + heads) + inner * hidden)
+    convolution(layers, mixed, taps)
+    layers.plain(3 * heads + inner)
+    steps = 4 * PROMPT * inner * states
+    pairs = 2 * PROMPT * inner * states + (states + depth) * heads * PROMPT * (PROMPT + 1)
+    layers.prefill += BATCH * min(steps, pairs)
+    layers.decode += 4 * BATCH * inner * states
+    layers.cache += 4 * BATCH * inner * states
+
+
+def mamba2(of: dict[str, Any]) -> Sizes:
+    layers = Layers()
+    for _ in range(of["num_hidden_layers"]):
+        space_mixer(layers, of["hidden_size"], of["num_heads"], of["head_dim"], of["state_size"], of["n_groups"], of["conv_kernel"])
+        layers.plain(of["hidden_size"])
+    layers.plain(of["hidden_size"])
+    layers.head(of["hidden_size"], of["vocab_size"])
+    return layers.sizes()
+
+
+def bamba(of: dict[str, Any]) -> Sizes:
+    layers = Layers()
+    hidden = of["hidden_size"]
+    for number in range(of["num_hidden_layers"]):
+        if number in of["attn_layer_indices"]:
+            grouped_attention(layers, of)
+        else:
+            names = ("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups", "mamba_d_conv")
+            space_mixer(layers, hidden, *(of[name] for name in names))
+        gated(layers, hidden, of["intermediate_size"])
+        layers.plain(2 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"])
+    return layers.sizes()
+
+
+def qwen3_next(of: dict[str, Any]) -> Sizes:
+    """Three of four layers have the gated delta rule; the others attention whose queries have a gate. The shared expert has one too."""
+    layers = Layers()
+    hidden, inner, experts = of["hidden_size"], of["moe_intermediate_size"], of["num_experts"]
+    keys, heads, depth, width = (
+        of[f"linear_{name}"] for name in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+    )
+    for number in range(of["num_hidden_layers"]):
+        if number % 4 == 3:
+            grouped_attention(layers, of, gate=True)
+            layers.plain(2 * of["head_dim"])
+        else:
+            mixed = 2 * keys * depth + heads * width
+            layers.product(hidden * (mixed + heads * width) + hidden * 2 * heads + heads * width * hidden)
+            convolution(layers, mixed, of["linear_conv_kernel_dim"])
+            layers.plain(2 * heads + width - mixed)  # its convolution has no bias
+            steps = 6 * PROMPT * heads * depth * width
+            pairs = 2 * PROMPT * heads * depth * width + 2 * (depth + width) * heads * PROMPT * (PROMPT + 1)
+            layers.prefill += BATCH * min(steps, pairs)
+            layers.decode += 6 * BATCH * heads * depth * width
+            layers.cache += 4 * BATCH * heads * depth * width
+        layers.product(hidden * experts + hidden)
+        gated(layers, hidden, inner, experts, of["num_experts_per_tok"])
+        gated(layers, hidden, of["shared_expert_intermediate_size"])
+        layers.plain(2 * hidden)
+    layers.plain(hidden)
+    layers.head(hidden, of["vocab_size"])
+    return layers.sizes()
+
+
+LLAMA_8B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+}
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "num_hidden_layers": 61,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "first_k_dense_replace": 3,
+    "n_group": 8,
+    "topk_group": 4,
+    "vocab_size": 129280,
+    "max_position_embeddings": 163840,
+    "tie_word_embeddings": False,
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["gate", "weights_proj"]},
+}
+CHANNELS = {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}, "input_activations": {"num_bits": 8, "type": "float"}}
+NVFP4 = {name: {"num_bits": 4, "type": "float", "group_size": 16} for name in ("weights", "input_activations")}
+
+
+class Model(NamedTuple):
+    """A configuration and its closed form."""
+
+    config: dict[str, Any]
+    form: Callable[[dict[str, Any]], Sizes]
+
+
+MODELS = {
+    "Llama 3.1 8B, fp8": Model(
+        {
+            **LLAMA_8B,
+            "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"], "config_groups": {"a": CHANNELS}},
+        },
+        lambda of: dense(of, 8),
+    ),
+    "Llama 3.1 8B, nvfp4": Model(
+        {
+            **LLAMA_8B,
+            "quantization_config": {
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "ignore": ["lm_head"],
+                "config_groups": {"a": NVFP4},
+            },
+        },
+        lambda of: dense(of, 4.5),
+    ),
+    "Qwen2.5 7B, AWQ": Model(
+        {
+            "model_type": "qwen2",
+            "hidden_size": 3584,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "intermediate_size": 18944,
+            "vocab_size": 152064,
+            "max_position_embeddings": 32768,
+            "tie_word_embeddings": False,
+            "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+        },
+        lambda of: dense(of, 4 + 20 / 128, bias=True),
+    ),
+    "Gemma 2 9B": Model(
+        {
+            "model_type": "gemma2",
+            "hidden_size": 3584,
+            "num_hidden_layers": 42,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "head_dim": 256,
+            "intermediate_size": 14336,
+            "vocab_size": 256000,
+            "sliding_window": 4096,
+            "max_position_embeddings": 8192,
+        },
+        gemma2,
+    ),
+    "Qwen3 30B-A3B, fp8": Model(
+        {
+            "model_type": "qwen3_moe",
+            "hidden_size": 2048,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "intermediate_size": 6144,
+            "moe_intermediate_size": 768,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "vocab_size": 151936,
+            "max_position_embeddings": 40960,
+            "tie_word_embeddings": False,
+            "quantization_config": {
+                "quant_method": "fp8",
+                "weight_block_size": [128, 128],
+                "modules_to_not_convert": ["lm_head", "mlp.gate"],
+            },
+        },
+        qwen3_moe,
+    ),
+    "Qwen3-Coder 480B-A35B, fp8": Model(
+        {
+            "model_type": "qwen3_moe",
+            "hidden_size": 6144,
+            "num_hidden_layers": 62,
+            "num_attention_heads": 96,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 8192,
+            "moe_intermediate_size": 2560,
+            "num_experts": 160,
+            "num_experts_per_tok": 8,
+            "vocab_size": 151936,
+            "max_position_embeddings": 262144,
+            "tie_word_embeddings": False,
+            "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["mlp.gate"]},
+        },
+        qwen3_moe,
+    ),
+    "gpt-oss 20B, mxfp4": Model(
+        {
+            "model_type": "gpt_oss",
+            "hidden_size": 2880,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "intermediate_size": 2880,
+            "num_local_experts": 32,
+            "num_experts_per_tok": 4,
+            "vocab_size": 201088,
+            "sliding_window": 128,
+            "max_position_embeddings": 131072,
+            "tie_word_embeddings": False,
+            "quantization_config": {
+                "quant_method": "mxfp4",
+                "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+            },
+        },
+        gpt_oss,
+    ),
+    "Llama 4 Scout, text": Model(
+        {
+            "model_type": "llama4_text",
+            "hidden_size": 5120,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 40,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 8192,
+            "intermediate_size_mlp": 16384,
+            "num_local_experts": 16,
+            "num_experts_per_tok": 1,
+            "interleave_moe_layer_step": 1,
+            "vocab_size": 202048,
+            "attention_chunk_size": 8192,
+            "max_position_embeddings": 262144,
+            "use_qk_norm": True,
+            "tie_word_embeddings": False,
+        },
+        llama4,
+    ),
+    "GLM-4.5 Air": Model(
+        {
+            "model_type": "glm4_moe",
+            "hidden_size": 4096,
+            "num_hidden_layers": 46,
+            "num_attention_heads": 96,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "intermediate_size": 10944,
+            "moe_intermediate_size": 1408,
+            "n_routed_experts": 128,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 8,
+            "first_k_dense_replace": 1,
+            "vocab_size": 151552,
+            "attention_bias": True,
+            "use_qk_norm": False,
+            "n_group": 1,
+            "topk_group": 1,
+            "max_position_embeddings": 131072,
+            "tie_word_embeddings": False,
+        },
+        glm4_moe,
+    ),
+    "DBRX": Model(
+        {
+            "model_type": "dbrx",
+            "d_model": 6144,
+            "n_heads": 48,
+            "n_layers": 40,
+            "max_seq_len": 32768,
+            "vocab_size": 100352,
+            "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 500000},
+            "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4, "hidden_size": 6144},
+        },
+        dbrx,
+    ),
+    "JetMoe 8B": Model(
+        {
+            "model_type": "jetmoe",
+            "hidden_size": 2048,
+            "num_hidden_layers": 24,
+            "num_key_value_heads": 16,
+            "kv_channels": 128,
+            "num_experts_per_tok": 2,
+            "num_local_experts": 8,
+            "intermediate_size": 5632,
+            "vocab_size": 32000,
+            "max_position_embeddings": 4096,
+            "tie_word_embeddings": True,
+        },
+        jetmoe,
+    ),
+    "DeepSeek-V3, fp8": Model(DEEPSEEK_V3, deepseek),
+    "Kimi K2, fp8": Model(
+        {
+            **DEEPSEEK_V3,
+            "num_attention_heads": 64,
+            "num_key_value_heads": 64,
+            "n_routed_experts": 384,
+            "first_k_dense_replace": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "vocab_size": 163840,
+        },
+        deepseek,
+    ),
+    "DeepSeek-V3.2, fp8": Model(
+        {**DEEPSEEK_V3, "model_type": "deepseek_v32", "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048}, deepseek
+    ),
+    "Mamba 2.8B": Model(
+        {
+            "model_type": "mamba",
+            "hidden_size": 2560,
+            "num_hidden_layers": 64,
+            "state_size": 16,
+            "intermediate_size": 5120,
+            "time_step_rank": 160,
+            "conv_kernel": 4,
+            "expand": 2,
+            "vocab_size": 50280,
+            "use_conv_bias": True,
+        },
+        mamba,
+    ),
+    "Falcon Mamba 7B": Model(
+        {
+            "model_type": "falcon_mamba",
+            "hidden_size": 4096,
+            "num_hidden_layers": 64,
+            "state_size": 16,
+            "intermediate_size": 8192,
+            "time_step_rank": 256,
+            "conv_kernel": 4,
+            "expand": 2,
+            "vocab_size": 65024,
+            "use_conv_bias": True,
+            "tie_word_embeddings": False,
+        },
+        mamba,
+    ),
+    "Codestral Mamba 7B": Model(
+        {
+            "model_type": "mamba2",
+            "hidden_size": 4096,
+            "num_hidden_layers": 64,
+            "num_heads": 128,
+            "head_dim": 64,
+            "state_size": 128,
+            "n_groups": 8,
+            "conv_kernel": 4,
+            "expand": 2,
+            "vocab_size": 32768,
+            "chunk_size": 256,
+            "tie_word_embeddings": False,
+        },
+        mamba2,
+    ),
+    "Jamba 52B": Model(
+        {
+            "model_type": "jamba",
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "intermediate_size": 14336,
+            "num_experts": 16,
+            "num_experts_per_tok": 2,
+            "expert_layer_period": 2,
+            "expert_layer_offset": 1,
+            "attn_layer_period": 8,
+            "attn_layer_offset": 4,
+            "mamba_d_state": 16,
+            "mamba_d_conv": 4,
+            "mamba_expand": 2,
+            "mamba_dt_rank": 256,
+            "vocab_size": 65536,
+            "max_position_embeddings": 262144,
+            "tie_word_embeddings": False,
+        },
+        jamba,
+    ),
+    "Bamba 9B": Model(
+        {
+            "model_type": "bamba",
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "intermediate_size": 14336,
+            "attn_layer_indices": [9, 18, 27],
+            "mamba_n_heads": 128,
+            "mamba_d_head": 64,
+            "mamba_d_state": 128,
+            "mamba_n_groups": 1,
+            "mamba_d_conv": 4,
+            "mamba_expand": 2,
+            "vocab_size": 128256,
+            "max_position_embeddings": 262144,
+            "tie_word_embeddings": False,
+        },
+        bamba,
+    ),
+    "Qwen3-Next 80B-A3B": Model(
+        {
+            "model_type": "qwen3_next",
+            "hidden_size": 2048,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 2,
+            "head_dim": 256,
+            "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "linear_conv_kernel_dim": 4,
+            "num_experts": 512,
+            "num_experts_per_tok": 10,
+            "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512,
+            "intermediate_size": 5120,
+            "vocab_size": 151936,
+            "full_attention_interval": 4,
+            "max_position_embeddings": 262144,
+            "tie_word_embeddings": False,
+        },
+        qwen3_next,
+    ),
+}
+
+# Why a figure of a model differs.
+DIFFERS: dict[tuple[str, str], str] = {}
+
+
+def counted(config: dict[str, Any]) -> Sizes:
+    """What the command counts."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(config))
+        command = [
+            sys.executable,
+            "-m",
+            "rooflines",
+            "predict",
+            f"hf:{path}",
+            "--mode",
+            "generate",
+            "--precision",
+            "bf16",
+            "--batch-size",
+            str(BATCH),
+            "--prompt-length",
+            str(PROMPT),
+            "--new-tokens",
+            str(NEW),
+            "--device",
+            "NVIDIA B200",
+            "--format",
+            "json",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{config['model_type']}: {done.stderr.strip()}")
+    step = json.loads(done.stdout)["steps"][0]
+    prefill, decode = step["phases"]
+    memory = step["memory"]
+    return Sizes(memory["parameters_bytes"], prefill["matrix_flops"], decode["matrix_flops"], memory["kv_cache_bytes"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
+    wrong = 0
+    lines = [
+        f"{BATCH} sequences, prompts of {PROMPT} tokens, {NEW} new ones; decode is a token of each at a context of {CONTEXT}.\n",
+        "| model | weights | FLOPs of prefill | of a token of decode | KV cache and states | differs |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for name in parser.parse_args().only:
+        model = MODELS[name]
+        known, found = model.form(model.config), counted(model.config)
+        said = []
+        for field, closed, ours in zip(Sizes._fields, known, found, strict=True):
+            if abs(ours - closed) > TOLERANCE * max(closed, 1):
+                reason = DIFFERS.get((name, field), "")
+                wrong += not reason
+                said.append(f"{field}: {ours:.6g}, closed form {closed:.6g} ({ours / closed - 1:+.2%}){': ' * bool(reason)}{reason}")
+        cells = f"{found.weights / 2**30:.2f} GiB | {found.prefill:.4g} | {found.decode:.4g} | {found.cache / 2**20:.1f} MiB"
+        lines.append(f"| {name} | {cells} | {'; '.join(said) or 'no'} |")
+        print(lines[-1], flush=True)
+    if wrong == 0 and len(lines) == len(MODELS) + 3:
+        RESULTS.write_text("\n".join(lines) + "\n")
+    print(f"{len(lines) - 3} models, {wrong} figures that differ without a reason")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
