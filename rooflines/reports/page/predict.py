@@ -537,7 +537,7 @@ def _layouts(forecast: Forecast) -> Table | None:
                     )
                 )
             )
-    told = (
+    what = (
         "The first step as predicted, and its lower bounds" if predicted else "Lower bounds of the first step"
     )
     note = (
