@@ -99,7 +99,7 @@ def test_deep_heads_and_values_of_another_depth_are_not_copied(tmp_path):
 ])  # fmt: skip
 def test_attention_that_is_not_known_is_counted_as_it_is_called(tmp_path, kind, config):
     as_called, served = (counted(tmp_path, kind, 20, 21, served, **config) for served in (False, True))
-    assert served == as_called
+    assert [cores(phase) for phase in served.phases] == [cores(phase) for phase in as_called.phases]
 
 
 @pytest.mark.ci

@@ -41,18 +41,22 @@ def test_products_in_fp16_may_be_added_up_in_fp16():
     assert ratios == pytest.approx([2, 1], rel=1e-3)
 
 
-def test_products_in_fp8_without_units_for_it_have_the_rate_of_a_half_precision():
-    """On NVIDIA GPUs before Ada; a sheet that only does not print the rate of fp8 (MI308X) gives no bound."""
+def test_products_in_a_precision_without_units_have_the_rate_of_the_next_wider_one():
+    """fp8 on NVIDIA GPUs before Ada, fp4 before Blackwell; a sheet that only does not print the rate (fp8 of the MI308X, fp4 of the
+    RTX 5080) gives no bound."""
     roofs = {
         name: {
             roof.name: roof.value
             for roof in rooflines.predict(nn.Linear(8, 8), torch.rand(8, 8), devices=[name]).devices[0].device.ceilings
         }
-        for name in ("A100-SXM4-80GB", "Tesla T4", "H100 SXM5", "MI308X")
+        for name in ("A100-SXM4-80GB", "Tesla T4", "H100 SXM5", "MI308X", "NVIDIA B200", "RTX 5080")
     }
     assert roofs["A100-SXM4-80GB"]["fp8 in fp16"] == roofs["A100-SXM4-80GB"]["fp16 matrix"]
     assert "fp8 in fp16" in roofs["Tesla T4"]
-    assert [name for name in roofs["H100 SXM5"] if "fp8" in name] == ["fp8 matrix"]
+    assert [name for name in roofs["H100 SXM5"] if "fp8" in name] == ["fp8 matrix", "fp4 in fp8"]
+    assert roofs["H100 SXM5"]["fp4 in fp8"] == roofs["H100 SXM5"]["fp8 matrix"]
+    assert [name for name in roofs["NVIDIA B200"] if "fp4" in name] == ["fp4 matrix"]
+    assert not [name for name in roofs["RTX 5080"] if "fp4" in name]
     assert not [name for name in roofs["MI308X"] if "fp8" in name]
 
 
