@@ -90,8 +90,8 @@ def predict(
     layout: Annotated[
         list[str] | None,
         option(
-            "Parallel layout of a generation: tp=4,pp=2 (tensor, pipeline, data dp, expert ep), "
-            "or a number of devices for all usual ones "
+            "Parallel layout of a generation: tp=4,pp=2 (tensor, pipeline, data dp, expert ep), of a "
+            "training step: dp=8, zero1=8, zero2=8, fsdp=8; or a number of devices for all usual ones "
             "(repeatable).",
             group=_WHERE,
             metavar="LAYOUT",

@@ -112,7 +112,9 @@ def update_baseline(
     if unsure := _unsure(analysis):
         text = f"{_name(source)!r} is not stored as a baseline: {unsure}; the limit is ±{percent(WIDE)}."
         raise UsageError(
-            text, hint=f"Repeat the run on an idle machine and with more steps ({arg('steps')})."
+            text,
+            hint=f"Repeat the run with more steps ({arg('steps')}), on an idle machine or with "
+            f"{arg('wait_quiet')}; other programs delay {arg('threads', 1)} less.",
         )
     stored = _baseline_file(analysis.workload, Path(baseline))
     needed = replace(

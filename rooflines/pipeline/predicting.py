@@ -86,7 +86,8 @@ def predict(
         price: Price per hour by device, in any currency.
         power: Power in W by device; by default the limit in its data sheet.
         layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``,
-            expert ``ep``), or the number of devices for all usual ones.
+            expert ``ep``), or the number of devices for all usual ones. Of a training step, of which each
+            device has a batch: ``dp=8``, ``zero1=8``, ``zero2=8``, ``fsdp=8``, or the number for all of them.
         kv_cache_dtype: ``fp8`` for a KV cache of a generation in 8 bits; ``auto`` is the precision of the
             network, or what its configuration says.
         target_ttft_s: Time to the first token, in seconds, that a generation has to reach. With a target,
@@ -127,9 +128,11 @@ def predict(
             raise UsageError(f"{arg(name)} must be above 0, got {value}.")
     if wanted and not layouts:
         layouts = _SERVED_ON
-    if layouts and options.get("mode") != "generate":
-        asked = arg(next(iter(wanted), "layout"))
-        raise UsageError(f"{asked} requires {arg('mode', 'generate')}.")
+    mode = options.get("mode")
+    if wanted and mode != "generate":
+        raise UsageError(f"{arg(next(iter(wanted)))} requires {arg('mode', 'generate')}.")
+    if layouts and mode not in ("generate", "training"):
+        raise UsageError(f"{arg('layout')} requires {arg('mode', 'generate')} or {arg('mode', 'training')}.")
     steps = []
     for step_options in _combinations(options):
         step_options.check()
@@ -179,9 +182,11 @@ def _forecast(
     layouts: Sequence[str],
 ) -> Forecast:
     from rooflines.roofline.predict.layouts import bound_layouts, parse_layouts
+    from rooflines.roofline.predict.training_layouts import bound_training, parse_training_layouts
 
     first, generation = steps[0], steps[0].generation
     chosen = parse_layouts(generation, layouts) if generation is not None and layouts else ()
+    trained = parse_training_layouts(layouts) if generation is None else ()
     forecasts, columns = [], []
     for device in devices:
         efficiencies = _efficiencies(analyses, device, first.workload) if like else None
@@ -209,7 +214,8 @@ def _forecast(
                 memory_bytes=device.memory_bytes,
                 like=efficiencies,
             )
-        forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound))
+        training = bound_training(first.step, on[0], device, trained)
+        forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound, training=training))
     operators = [one for phase in first.operators.values() for one in phase]
     cached = [device.name for device in devices if any(_in_cache(step, device) for step in steps)]
     about = [

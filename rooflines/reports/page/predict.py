@@ -41,6 +41,7 @@ from rooflines.roofline.predict.forecast import (
     Step,
     StepBound,
     Targets,
+    TrainingBound,
     forecast_rows,
 )
 from rooflines.roofline.predict.targets import serving
@@ -75,7 +76,7 @@ def page(forecast: Forecast, rows: int = _BRIEF) -> Page:
         section("roofline", "Rooflines", *_rooflines(forecast)),
         section("phases", "Phases", _phases(forecast), _parts(forecast)),
         _memory(forecast),
-        section("layouts", "Parallel layouts", _layouts(forecast)),
+        section("layouts", "Parallel layouts", _layouts(forecast), _training(forecast)),
         section("operators", "Operators", _operators(forecast, rows), *said(_remarks(forecast))),
         _method(forecast),
     )
@@ -106,6 +107,7 @@ def sentences(forecast: Forecast) -> list[str]:
     """The prediction and the bound of the first step on each device and what sets it, or what it takes to
     fit."""
     texts = [_served(forecast, forecast.targets)] if forecast.targets is not None else []
+    texts += [_trained(forecast, one) for one in forecast.devices if one.training]
     for one, on in _on_first(forecast):
         if on.fits is False:
             texts.append(_too_large(forecast, one, on))
@@ -160,6 +162,25 @@ def _served(forecast: Forecast, targets: Targets) -> str:
     return (
         f"{'Cheapest' if priced else 'Fewest devices'} for {what}: {number} x {one.device.name}{way}{cost}, "
         f"{'predicted' if is_predicted else 'at least'} {times}."
+    )
+
+
+def _trained(forecast: Forecast, one: DeviceForecast) -> str:
+    """The layout of a training step on this device that fits on the fewest devices, and is fastest there."""
+    fitting = [bound for bound in one.training if bound.fits is not False]
+    if not fitting:
+        least = min(one.training, key=lambda bound: bound.memory_bytes)
+        return (
+            f"No layout that was tried fits on {one.device.name}: {least.way} on {least.devices} needs "
+            f"{binary_bytes(least.memory_bytes)} on each."
+        )
+    best = min(fitting, key=lambda bound: (bound.devices, bound.expected_s))
+    is_predicted = best.estimate_s is not None
+    rate = best.estimate_units_per_s or best.units_per_s or 0.0
+    return (
+        f"{best.devices} x {one.device.name}, {best.way}: {binary_bytes(best.memory_bytes)} on each, "
+        f"{'predicted' if is_predicted else 'at least'} {seconds(best.expected_s)} a step, "
+        f"{'' if is_predicted else 'at most '}{quantity(rate, '')} {forecast.unit}/s of all."
     )
 
 
@@ -244,7 +265,7 @@ def _fused(forecast: Forecast) -> str:
     return "" if {MASKED, UNFUSED} & set(forecast.notes) else ", also for fused code"
 
 
-def _fits(on: StepBound | LayoutBound) -> str:
+def _fits(on: StepBound | LayoutBound | TrainingBound) -> str:
     return "" if on.fits is None else "yes" if on.fits else "no"
 
 
@@ -547,6 +568,56 @@ def _layouts(forecast: Forecast) -> Table | None:
         "the data sheet."
     )
     return filled("layouts", columns, rows, "Parallel layouts", note=note, show="always", brief=40)
+
+
+def _training(forecast: Forecast) -> Table | None:
+    """The first step on several devices that each train on a batch; None where no layout was asked for."""
+    if not any(one.training for one in forecast.devices):
+        return None
+    predicted = any(bound.estimate_s is not None for one in forecast.devices for bound in one.training)
+    columns = (
+        Column("layout", format="text", least=8),
+        Column("memory", "B", "own", "memory_bytes"),
+        _FITS,
+        Column("parameters", "B", "own", "parameters_bytes", 2),
+        Column("gradients", "B", "own", "gradients_bytes", 2),
+        Column("optimizer", "B", "own", "optimizer_bytes", 2),
+        Column("activations", "B", "own", "activations_bytes", 2),
+        *([Column("predicted", "s", "own", "estimate_s")] * predicted),
+        Column("at least", "s", "own", "lower_bound_s"),
+        Column("sends for", "s", "own", "communication_s", 1),
+        *([Column(f"{forecast.unit}/s", "", "own", "estimate_units_per_s")] * predicted),
+        Column(f"{forecast.unit}/s, at most", "", "own", "units_per_s", 2 * predicted),
+    )
+    rows = []
+    for one in forecast.devices:
+        why = "" if one.training else ": link to other devices not known, or no bound"
+        rows.append(Row((one.device.name + why,), heading=True))
+        rows += [
+            Row(
+                (
+                    f"{bound.way} {bound.devices}",
+                    bound.memory_bytes,
+                    _fits(bound),
+                    bound.parameters_bytes,
+                    bound.gradients_bytes,
+                    bound.optimizer_bytes,
+                    bound.activations_bytes,
+                    *[bound.estimate_s] * predicted,
+                    bound.lower_bound_s,
+                    bound.communication_s,
+                    *[bound.estimate_units_per_s] * predicted,
+                    bound.units_per_s,
+                )
+            )
+            for bound in one.training
+        ]
+    note = (
+        "Each device has the batch of the first step. dp: all in each replica; zero1: the optimizer's state "
+        "is cut among them, zero2: gradients too, fsdp: parameters too. Memory of one device; with fsdp, the "
+        "layer that is gathered comes on top. What is sent may be hidden behind the computation."
+    )
+    return filled("training", columns, rows, "Training on several devices", note=note, show="always")
 
 
 def _operators(forecast: Forecast, brief: int) -> Table:

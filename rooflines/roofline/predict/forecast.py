@@ -275,6 +275,39 @@ class LayoutBound(msgspec.Struct, frozen=True, kw_only=True):
         return self.weights_bytes + self.kv_cache_bytes + self.activations_bytes
 
 
+class TrainingBound(msgspec.Struct, frozen=True, kw_only=True):
+    """A training step of each of ``devices`` replicas: the memory of one at its fullest moment, what it
+    sends, and the least time of the step, with the units of all of them.
+
+    ``way`` says what is cut among them (``training_layouts.py``). ``communication_s`` may be hidden.
+    ``units_per_s`` is at the bound, so at most reached; rates are absent where the step does not fit.
+    """
+
+    way: str
+    devices: int
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    sent_bytes: float
+    communication_s: float
+    lower_bound_s: float
+    estimate_s: float | None = None
+    units_per_s: float | None = None
+    estimate_units_per_s: float | None = None
+    fits: bool | None = None
+
+    @property
+    def expected_s(self) -> float:
+        """The prediction; without one, the bound."""
+        return self.lower_bound_s if self.estimate_s is None else self.estimate_s
+
+    @property
+    def memory_bytes(self) -> int:
+        """What one device holds."""
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
+
+
 class Targets(msgspec.Struct, frozen=True, kw_only=True):
     """What a generation has to reach: the time to the first token, the time of each other one, and the tokens
     of all sequences per second in decode."""
@@ -285,11 +318,13 @@ class Targets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps on one device, and the first of them on several in parallel ``layouts``."""
+    """The steps on one device, and the first of them on several in parallel ``layouts``, of a training step
+    in ``training``."""
 
     device: DeviceFacts
     steps: tuple[StepBound, ...]
     layouts: tuple[LayoutBound, ...] = ()
+    training: tuple[TrainingBound, ...] = ()
 
 
 class Forecast(Shown, frozen=True, kw_only=True):

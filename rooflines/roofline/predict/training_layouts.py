@@ -1,0 +1,131 @@
+"""A training step on several equal devices, each with a batch of its own: what a device holds and sends when
+parameters, gradients and the state of the optimizer are in every replica or cut among them.
+
+- ``dp`` (DistributedDataParallel): everything in each replica; an all-reduce of the gradients.
+- ``zero1``, ``zero2`` (ZeRO, arXiv 1910.02054): the state of the optimizer, and the gradients too, are cut.
+  Gradients are reduced to their owner, which sends the parameters back.
+- ``fsdp`` (ZeRO 3, arXiv 2304.11277): parameters too. They are gathered for the forward and for the backward
+  pass; the layer that is whole at a time is not in the memory here.
+
+Bounds: the step of one device, the optimizer's part of it cut with its state, or what is sent over the link
+in one direction, if that takes longer: the best overlap hides all of the shorter one. A prediction adds what
+the backward pass cannot hide of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from rooflines.arguments import arg
+from rooflines.errors import UsageError
+from rooflines.profiler.read.exchanges import bus_factor
+from rooflines.roofline.predict.forecast import (
+    DeviceFacts,
+    MemoryNeed,
+    Step,
+    StepBound,
+    TrainingBound,
+)
+
+
+class _Cut(NamedTuple):
+    """What is cut among the replicas, and how many times each device gathers the parameters and sends the
+    gradients (twice: an all-reduce)."""
+
+    parameters: bool
+    gradients: bool
+    optimizer: bool
+    gathers: int
+    reduces: int
+
+
+_WAYS: Final = {
+    "dp": _Cut(False, False, False, 0, 2),
+    "zero1": _Cut(False, False, True, 1, 1),
+    "zero2": _Cut(False, True, True, 1, 1),
+    "fsdp": _Cut(True, True, True, 2, 1),
+}
+
+
+def parse_training_layouts(texts: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """The ways and numbers of devices that ``texts`` name: ``fsdp=8``, or ``8`` for all ways; raises
+    UsageError for any other text."""
+    found: list[tuple[str, int]] = []
+    for text in texts:
+        way, is_given, number = text.partition("=")
+        number = number if is_given else way
+        if not number.isdigit() or int(number) < 1 or (is_given and way not in _WAYS):
+            raise UsageError(
+                f"{arg('layout')} {text!r} is not a layout of a training step.",
+                hint=f"For example: {', '.join(f'{name}=8' for name in _WAYS)}, or 8 for all.",
+            )
+        found += [(name, int(number)) for name in ([way] if is_given else _WAYS)]
+    return tuple(dict.fromkeys(found))
+
+
+def bound_training(
+    step: Step, on: StepBound, device: DeviceFacts, layouts: Iterable[tuple[str, int]]
+) -> tuple[TrainingBound, ...]:
+    """``step`` of each of several devices, which takes one ``on`` its own, in each of ``layouts``; those of
+    several devices only where their link is known."""
+    need, link = step.memory, device.peer_link
+    if need is None or on.lower_bound_s is None:
+        return ()
+    whole = [phase for phase in on.phases if phase.name == "optimizer"]
+    found = []
+    for way, number in layouts:
+        if number > 1 and link is None:
+            continue
+        cut, share = _WAYS[way], 1 / number
+        held = _held(need, cut, share)
+        sent = (bus_factor("allgather", number) or 0.0) * (cut.gathers + cut.reduces) * need.parameters_bytes
+        send_s = sent / link.value if link is not None else 0.0
+        saved = (1 - share) * cut.optimizer
+        step_s = on.lower_bound_s - saved * sum(phase.lower_bound_s for phase in whole)
+        bound_s = max(step_s, send_s)
+        estimate_s = None
+        if on.estimate is not None:
+            computed_s = on.estimate.time_s - saved * sum(
+                phase.estimate.time_s for phase in whole if phase.estimate is not None
+            )
+            hidden_s = sum(
+                phase.estimate.time_s
+                for phase in on.phases
+                if phase.estimate is not None and (phase.name == "backward" or cut.parameters)
+            )
+            estimate_s = max(bound_s, computed_s + max(0.0, send_s - hidden_s))
+        capacity = device.memory_bytes
+        fits = sum(held) <= capacity if capacity is not None else None
+        found.append(
+            TrainingBound(
+                way=way,
+                devices=number,
+                parameters_bytes=held[0],
+                gradients_bytes=held[1],
+                optimizer_bytes=held[2],
+                activations_bytes=held[3],
+                sent_bytes=sent,
+                communication_s=send_s,
+                lower_bound_s=bound_s,
+                estimate_s=estimate_s,
+                units_per_s=number * step.produced / bound_s if fits is not False else None,
+                estimate_units_per_s=number * step.produced / estimate_s
+                if estimate_s and fits is not False
+                else None,
+                fits=fits,
+            )
+        )
+    return tuple(found)
+
+
+def _held(need: MemoryNeed, cut: _Cut, share: float) -> tuple[int, int, int, int]:
+    """Parameters, gradients, state of the optimizer and activations on a device at the fullest moment: with
+    all gradients when the optimizer begins, or with the activations of the peak."""
+    parameters = need.parameters_bytes * (share if cut.parameters else 1)
+    optimizer = need.optimizer_bytes * (share if cut.optimizer else 1)
+    part = share if cut.gradients else 1
+    gradients, at_peak = need.parameters_bytes * part, need.gradients_bytes * part
+    if gradients > at_peak + need.activations_bytes:
+        return round(parameters), round(gradients), round(optimizer), 0
+    return round(parameters), round(at_peak), round(optimizer), need.activations_bytes
