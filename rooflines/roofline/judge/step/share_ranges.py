@@ -2,8 +2,8 @@
 
 Another program delays one operator in one step and another in the next, or the time between them. So each
 traced step is divided by itself, at the lengths of a short, a median and a long timed step: a longer one
-reaches less of its roofs, and more of its operators are inefficient. What these shares are beside each other
-gives the interval in which 95 % of further steps have theirs (Student's t): few steps know it less well.
+reaches less of its roofs, and more of its operators are inefficient. The spread of these shares gives the
+interval that holds 95 % of further steps (Student's t), which is wide where there are few steps.
 """
 
 from __future__ import annotations
