@@ -239,13 +239,16 @@ def bound_bar(analysis: Analysis) -> Bar | None:
             replace(part, name="inefficient or delayed") if part.pattern == "inefficient" else part
             for part in parts
         )
+    others = analysis.other_programs
+    if others is not None and others.shares:
+        parts = tuple(
+            replace(part, text=f"{part.text}, {share_text(part.pattern, part.share, others)}")
+            if part.share > _WORTH_A_RANGE
+            else part
+            for part in parts
+        )
     rows = (BarRow(label="", text="", parts=parts),)
-    caption = "Time by what bounds it"
-    others, named = analysis.other_programs, [part for part in parts if part.share > _WORTH_A_RANGE]
-    if others is not None and others.shares and named:
-        ends = ", ".join(f"{part.name} {share_text(part.pattern, part.share, others)}" for part in named)
-        caption += f"; from step to step: {ends}"
-    return Bar(name="classes", rows=rows, caption=caption, show="always")
+    return Bar(name="classes", rows=rows, caption="Time by what bounds it", show="always")
 
 
 class DivisionRow(NamedTuple):
