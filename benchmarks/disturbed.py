@@ -12,11 +12,12 @@ Fails if
 - a disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
   otherwise from run to run, or
 - a disturbed run contradicts the quiet ones: its range of the step lies below all of theirs, or above them without being called a
-  limit, its efficiency (a lower limit) is above theirs, or its range of the share of a class lies outside of the shares that the quiet
-  runs give it: of the class that leads in it, and of each that leads in a quiet run. The machine's own speed changes from minute to
-  minute, because it is shared below the system, too. So a fixed piece of work, which does not use rooflines, is timed before and after
-  every run, and steps are compared in multiples of its time (the shorter and the longer of the two times give a range). As a control,
-  each quiet run is compared with the other quiet ones by the same rule, but for the shares, of which a quiet run gives no range, or
+  limit, its efficiency (a lower limit) is above theirs, it names a bound that none of them names ("no single bound" is one), or its
+  range of the share of a class lies outside of the shares that the quiet runs give it: of the class that leads in it, and of each that
+  leads in a quiet run. The machine's own speed changes from minute to minute, because it is shared below the system, too. So a fixed
+  piece of work, which does not use rooflines, is timed before and after every run, and steps are compared in multiples of its time
+  (the shorter and the longer of the two times give a range). As a control, each quiet run is compared with the other quiet ones by
+  the same rule, but for the shares, of which a quiet run gives no range, or
 - ``rooflines check`` of a disturbed run against the last quiet one, which ran the same code, exits with another code than 0.
 
 ``--only`` keeps what the file has of other workloads; without a name nothing is run, and the file is judged again.
@@ -42,7 +43,7 @@ import psutil
 
 RESULTS = Path(__file__).parent / "results" / "disturbed.json"
 LIMIT = 0.08
-# Shares are told in whole percent.
+# Verdicts round shares to whole percent.
 ROUNDING = 0.005
 BOUNDS = (
     "Inefficient or delayed",
@@ -207,6 +208,8 @@ def contradicts(run: dict[str, Any], quiet: list[dict[str, Any]]) -> list[str]:
     if run["efficiency"] is not None and known and run["efficiency"] * min(run["unit"]) > max(known) + 0.01:
         found.append("a higher efficiency")
     if run["disturbed"]:
+        if bound_of(run["verdict"]) not in (*(bound_of(one["verdict"]) for one in quiet), "Inefficient or delayed"):
+            found.append("another bound")
         for name in sorted({max(one["shares"], key=one["shares"].__getitem__) for one in (run, *quiet)}):
             low, high = share_range(run, name)
             of_quiet = [one["shares"].get(name, 0.0) for one in quiet]

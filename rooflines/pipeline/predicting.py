@@ -214,7 +214,7 @@ def _forecast(
                 memory_bytes=device.memory_bytes,
                 like=efficiencies,
             )
-        training = bound_training(first.step, on[0], device, trained)
+        training = bound_training(first.step, on[0], device, trained, first.workload.precision)
         forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound, training=training))
     operators = [one for phase in first.operators.values() for one in phase]
     cached = [device.name for device in devices if any(_in_cache(step, device) for step in steps)]

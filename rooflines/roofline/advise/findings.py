@@ -109,7 +109,7 @@ def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
     least_s = WORTH * case.step_s
     pairs = [*_found(case, rules, least_s)]
     if not pairs and analysis.other_programs is not None:
-        # Beside other programs the largest of the small gains is told all the same: none of them is certain.
+        # Beside other programs no gain is certain, so the largest one is listed even if it is small.
         least_s = 0.0
         every = _found(Case(analysis), rules, least_s)
         pairs = sorted(every, key=lambda pair: -(pair[0].saves_s or 0.0))[:1]

@@ -371,7 +371,7 @@ def _bound(analysis: Analysis) -> str:
     parts = shares(breakdown)
     classes = _with_whole_idle(parts, analysis.idle_breakdown)
     others = analysis.other_programs
-    first = leading(classes, others)
+    first = leading(classes)
     bound: str = analysis.limited_by or max(classes, key=classes.__getitem__, default="")
     # Without ceilings nothing tells what bounds the operators, and their classes are one.
     whole = _whole(analysis)

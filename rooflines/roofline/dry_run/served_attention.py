@@ -15,9 +15,10 @@ In prefill they expand, too. In both one kernel does what lies between the proje
 entries of the cache, attention.
 
 **Sparse attention** (DeepSeek-V3.2, arXiv 2512.02556). A query meets the ``selected`` keys that an indexer
-finds, fewer where there are fewer. While a prompt has no more, nothing is left out and servers expand;
-beyond, they absorb the expansion in prefill, too. The indexer's kernel meets every pair, with small heads in
-fp8, and reads a key of 8 bits a number, and a scale of 32 bits, for each token of the context.
+finds, fewer where there are fewer. In prefill these pairs count on expanded keys and values, which makes the
+fewest products: kernels that absorb the expansion there, or meet more pairs, make more. The indexer's kernel
+meets every pair, with small heads in fp8, and reads a key of 8 bits a number, and a scale of 32 bits, for
+each token of the context.
 """
 
 from __future__ import annotations
@@ -131,16 +132,15 @@ def with_served_latent_attention(phase: PhaseCount, batch: int, selected: int | 
         for path in with_ancestors(row.module):
             if path in layers:
                 layers[path].append(row)
-    is_sparse = selected is not None and phase.keys > selected
-    absorbs = phase.tokens < phase.keys or is_sparse
+    absorbs = phase.tokens < phase.keys
+    most = min(phase.keys, selected or phase.keys)
     made: list[OperatorCount] = []
     replaced: set[str] = set()
     for layer, rows in layers.items():
         products = {row.module.removeprefix(layer): row for row in rows if row.name in _PRODUCTS}
         sizes = _sizes(products)
         if sizes is not None:
-            met = selected if is_sparse and selected is not None else phase.keys
-            made += _rows(layer, sizes, phase, batch, absorbs, met, products[_EXPANSION])
+            made += _rows(layer, sizes, phase, batch, absorbs, most, products[_EXPANSION])
             replaced |= {layer, layer + _EXPANSION} if absorbs else {layer}
         if sizes is not None and {_INDEX_QUERIES, _INDEX_KEY} <= products.keys():
             made.append(_selection(layer, products, phase, batch))

@@ -8,10 +8,9 @@ with every expert (Llama 4), or take the tokens of each expert out of the batch,
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-
-from rooflines.profiler.hooks.replaced import replaced
 
 if TYPE_CHECKING:
     import torch
@@ -21,16 +20,14 @@ if TYPE_CHECKING:
 def grouped_experts(generator: Any) -> Iterator[None]:
     """Inside, the experts of a causal model of transformers are grouped products."""
     network: Any = getattr(generator, "network", None)
-    kinds = {type(module) for module in network.modules()} if network is not None else set()
-    with contextlib.ExitStack() as stack:
-        for kind in kinds:
-            if (forward := _BLOCKS.get(kind.__name__)) is not None:
-                stack.enter_context(replaced("forward", _instead(forward), kind))
+    blocks = [module for module in network.modules() if type(module).__name__ in _BLOCKS] if network else ()
+    for block in blocks:  # those of this network alone: the class may be in use elsewhere
+        block.forward = functools.partial(_BLOCKS[type(block).__name__], block)
+    try:
         yield
-
-
-def _instead(by: Callable[..., Any]) -> Callable[[Any], Any]:
-    return lambda _: by
+    finally:
+        for block in blocks:
+            del block.forward
 
 
 def _grouped(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

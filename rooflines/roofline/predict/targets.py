@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from msgspec.structs import replace
 
@@ -15,8 +16,8 @@ def with_misses(bound: LayoutBound, targets: Targets) -> LayoutBound:
     times = {phase.name: phase.expected_s for phase in bound.phases}
     rate = bound.expected_tokens_per_s
     missed = {
-        "ttft_s": targets.ttft_s is not None and times.get("prefill", 0.0) > targets.ttft_s,
-        "itl_s": targets.itl_s is not None and times.get("decode", 0.0) > targets.itl_s,
+        "ttft_s": targets.ttft_s is not None and times.get("prefill", inf) > targets.ttft_s,
+        "itl_s": targets.itl_s is not None and times.get("decode", inf) > targets.itl_s,
         "tokens_per_s": targets.tokens_per_s is not None and (rate or 0.0) < targets.tokens_per_s,
     }
     return replace(bound, misses=tuple(name for name, is_missed in missed.items() if is_missed))

@@ -7,6 +7,9 @@ parameters, gradients and the state of the optimizer are in every replica or cut
 - ``fsdp`` (ZeRO 3, arXiv 2304.11277): parameters too. They are gathered for the forward and for the backward
   pass; the layer that is whole at a time is not in the memory here.
 
+Both are sent in the precision that products compute in: of autocast in half of the bytes, which FSDP's and
+DDP's hooks can do.
+
 Bounds: the step of one device, the optimizer's part of it cut with its state, or what is sent over the link
 in one direction, if that takes longer: the best overlap hides all of the shorter one. A prediction adds what
 the backward pass cannot hide of it.
@@ -65,11 +68,12 @@ def parse_training_layouts(texts: Sequence[str]) -> tuple[tuple[str, int], ...]:
 
 
 def bound_training(
-    step: Step, on: StepBound, device: DeviceFacts, layouts: Iterable[tuple[str, int]]
+    step: Step, on: StepBound, device: DeviceFacts, layouts: Iterable[tuple[str, int]], precision: str
 ) -> tuple[TrainingBound, ...]:
     """``step`` of each of several devices, which takes one ``on`` its own, in each of ``layouts``; those of
-    several devices only where their link is known."""
+    several devices only where their link is known. ``precision`` is that of the workload."""
     need, link = step.memory, device.peer_link
+    narrower = 0.5 if precision.startswith("amp-") else 1.0
     if need is None or on.lower_bound_s is None:
         return ()
     whole = [phase for phase in on.phases if phase.name == "optimizer"]
@@ -79,7 +83,12 @@ def bound_training(
             continue
         cut, share = _WAYS[way], 1 / number
         held = _held(need, cut, share)
-        sent = (bus_factor("allgather", number) or 0.0) * (cut.gathers + cut.reduces) * need.parameters_bytes
+        sent = (
+            (bus_factor("allgather", number) or 0.0)
+            * (cut.gathers + cut.reduces)
+            * need.parameters_bytes
+            * narrower
+        )
         send_s = sent / link.value if link is not None else 0.0
         saved = (1 - share) * cut.optimizer
         step_s = on.lower_bound_s - saved * sum(phase.lower_bound_s for phase in whole)

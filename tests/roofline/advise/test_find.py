@@ -67,6 +67,15 @@ def test_advice_within_the_noise_is_given_and_called_uncertain():
     assert noise_s(waiting(steps=steps(half_s=0.009), other_programs=others)) == pytest.approx(0.009)
 
 
+def test_beside_other_programs_the_largest_small_gain_is_listed(monkeypatch):
+    quiet = waiting(steps=steps())
+    largest = max(find(quiet), key=lambda one: one.saves_s)
+    monkeypatch.setattr("rooflines.roofline.advise.findings.WORTH", 10.0)  # nothing is worth its words
+    assert find(quiet) == ()
+    shared = replace(quiet, other_programs=OtherPrograms(busy=1.2, threads=2))
+    assert [one.title for one in find(shared)] == [largest.title]
+
+
 def test_a_machine_that_is_not_quiet_is_said_after_the_answer():
     shared = waiting(steps=steps(), other_programs=OtherPrograms(busy=1.2, threads=2))
     assert verdict(shared).endswith(" Shared machine: other programs took 1.2 of 2 processors.")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from rooflines.profiler.records import Loading, RunFile
-from rooflines.roofline.analysis import Analysis, Input, Limit, OtherPrograms, RareWaits, Rate, StepDivision
+from rooflines.roofline.analysis import Analysis, Input, Limit, RareWaits, Rate, StepDivision
 from rooflines.roofline.uncertainty import RESAMPLES, interval95, resampled_medians
 
 # From this share of a step on that its input delays it, a loader that is slower than the step alone makes the
@@ -171,22 +171,16 @@ def limited_by(analysis: Analysis) -> Limit | None:
     if analysis.device_untraced:
         return None
     shares = {name: share for name, share in (analysis.bound_breakdown or {}).items() if name != "input"}
-    first = leading(shares, analysis.other_programs)
-    return "host" if first == ["host"] and host >= LARGE_SHARE and host > waits else None
+    return "host" if leading(shares) == ["host"] and host >= LARGE_SHARE and host > waits else None
 
 
-def leading(times: dict[str, float], others: OtherPrograms | None = None) -> list[str]:
-    """The largest class, those within 10 % of it, and those that may be as large beside ``others``, largest
-    first: only a single one leads clearly."""
-    first, *rest = sorted((name for name in times if times[name] > 0), key=lambda name: -times[name]) or [""]
-    ranges = others.shares if others is not None else {}
-    least, _ = ranges.get(first, (1.0, 1.0))
-    close = (
-        name
-        for name in rest
-        if times[name] >= _CLOSE * times[first] or ranges.get(name, (0.0, 0.0))[1] >= least
+def leading(times: dict[str, float]) -> list[str]:
+    """The largest class and those within 10 % of it, largest first: only a single one leads clearly."""
+    most = max(times.values(), default=0.0)
+    return sorted(
+        (name for name, time_s in times.items() if most > 0 and time_s >= _CLOSE * most),
+        key=lambda name: -times[name],
     )
-    return [first, *close] if first else []
 
 
 def loader_is_slower(analysis: Analysis) -> bool | None:

@@ -64,7 +64,7 @@ def share_ranges(
     steady_ns = np.array([row.time_ns / attribution.per for row in rows])
     found = divided.bounds()
     mean = shares(np.append(steady_ns, 1e9 * found["host"]), steps.median_s)
-    low, high = mean - mean, mean - mean
+    low, high = np.zeros((2, len(BOUND_ORDER)))
     for step_s in (steps.p10_s, steps.median_s, steps.p90_s):
         away = np.array([shares(times, step_s) - mean for times in each])
         half = [half_width(of_class) * math.sqrt(len(each) + 1) for of_class in away.T.tolist()]
