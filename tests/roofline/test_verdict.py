@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.verdict import verdict
-from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, OtherPrograms, PageFaults
+from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, OtherPrograms, PageFaults, Steps
 from tests.samples import analysis as sample
 
 
@@ -79,6 +79,21 @@ def test_beside_other_programs_shares_are_ranges():
     )
     delayed = replace(others, judged=False, shares={"compute": (0.6, 0.7)})
     assert said({"compute": 0.65, "host": 0.1}, other_programs=delayed).startswith("Compute-bound for at least 60 % of the step.")
+
+
+def test_traced_steps_that_others_prolonged_tell_nothing_of_the_step():
+    others = OtherPrograms(busy=1.5, threads=2, judged=False)
+    steps = Steps(count=5, median_s=1e-3, p10_s=9e-4, p90_s=2e-3, warmup_count=1, profiler_dilation=200.0)
+    on = {device: replace(sample().environment, device=device) for device in ("cpu", "cuda:0")}
+    text = said({"inefficient": 0.9, "host": 0.1}, other_programs=others, steps=steps, environment=on["cpu"])
+    assert "the traced steps took 200 times as long as the timed ones, so they do not tell what the step is spent on" in text
+    assert "Inefficient" not in text
+    assert "90 %" not in text
+    # Without other programs it is the profiler, and on a GPU the times are the device's.
+    alone = said({"inefficient": 0.9, "host": 0.1}, steps=steps, environment=on["cpu"])
+    of_gpu = said({"inefficient": 0.9, "host": 0.1}, other_programs=others, steps=steps, environment=on["cuda:0"])
+    assert "90 %" in alone
+    assert "90 %" in of_gpu
 
 
 def test_a_host_that_takes_the_most_is_the_bound():

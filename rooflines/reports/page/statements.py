@@ -27,7 +27,8 @@ from rooflines.reports.words.rows import (
     table_rows,
 )
 from rooflines.reports.words.text import count_text, given, joined, line_words, operator_name, shorten_shapes
-from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, Unmodeled
+from rooflines.roofline.advise.verdict import share_text
+from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, OtherPrograms, Unmodeled
 from rooflines.roofline.compare.compare import place_of, signed_seconds
 from rooflines.roofline.compare.records import Comparison
 from rooflines.roofline.dry_run.count import Count
@@ -127,7 +128,8 @@ def _step(analysis: Analysis) -> Iterator[Said]:
     if analysis.steps:
         yield Said("step", sentences.steps_sentences(analysis)[0], ("/steps/median_s", "/steps/ci95_s"))
     whole = "A step" if analysis.basis.per == "step" else "The trace"
-    yield from _divided(bound_times(analysis), f"{whole} is {seconds(analysis.whole_s)}", "/bound_breakdown")
+    what = f"{whole} is {seconds(analysis.whole_s)}"
+    yield from _divided(bound_times(analysis), what, "/bound_breakdown", analysis.other_programs)
     for text in generation_sentences(analysis):
         yield Said("generation", text, ("/generation",))
     for text, pointers in sentences.idle_sentences(analysis):
@@ -473,10 +475,15 @@ def _of_monitored(analysis: MonitorAnalysis) -> Iterator[Said]:
     yield from (Said("coverage", text) for text in missing(analysis))
 
 
-def _divided(times: dict[str, float] | None, what: str, pointer: str) -> Iterator[Said]:
-    """How a time is divided by what bounds it, if that is known."""
+def _divided(
+    times: dict[str, float] | None, what: str, pointer: str, others: OtherPrograms | None = None
+) -> Iterator[Said]:
+    """How a time is divided by what bounds it, if that is known; beside ``others`` in ranges."""
     whole = sum((times or {}).values())
     if times and whole > 0:
         longest = sorted(times.items(), key=lambda one: -one[1])
-        shares = ", ".join(f"{name} {percent(time_s / whole)}" for name, time_s in longest if time_s)
-        yield Said("step", f"{what}: {shares}.", (pointer,))
+        shares = ", ".join(
+            f"{name} {share_text(name, time_s / whole, others)}" for name, time_s in longest if time_s
+        )
+        ranged = others is not None and others.shares
+        yield Said("step", f"{what}: {shares}.", ("/other_programs/shares" if ranged else pointer,))

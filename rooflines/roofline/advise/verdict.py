@@ -13,7 +13,7 @@ from rooflines.roofline.analysis import Analysis, Finding, OperatorRow, OtherPro
 from rooflines.roofline.count.by_key import longest_first
 from rooflines.roofline.count.kernel_names import short_kernel
 from rooflines.roofline.judge.step.input_pipeline import input_fraction, leading
-from rooflines.roofline.judge.step.interference import is_delayed, paging, unsteady
+from rooflines.roofline.judge.step.interference import is_delayed, paging, undivided, unsteady
 from rooflines.roofline.judge.step.partition import MOST_UNKNOWN
 from rooflines.roofline.served_steps import ServedSteps
 from rooflines.units import counted, percent, plus_minus, seconds, sentence, significant
@@ -139,8 +139,8 @@ def verdict(analysis: Analysis) -> str:
         sentences.append(
             f"What bounds {_whole(analysis)} is unknown: no work of {analysis.environment.device} was traced."
         )
-    elif differs := differing(analysis):
-        sentences.append(differs)
+    elif said := undivided(analysis) or differing(analysis):
+        sentences.append(said)
     elif analysis.timeline is not None and analysis.timeline.busy_s > 0:
         sentences += [
             _bound(analysis),

@@ -40,7 +40,7 @@ from rooflines.roofline.judge.step.activity import activity
 from rooflines.roofline.judge.step.generation import generation, phase_factors, timed_tokens
 from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronizations
 from rooflines.roofline.judge.step.input_pipeline import delayed, feeding
-from rooflines.roofline.judge.step.interference import QuietSteps, page_faults, quiet_steps
+from rooflines.roofline.judge.step.interference import QuietSteps, page_faults, quiet_steps, undivided
 from rooflines.roofline.judge.step.partition import (
     Partition,
     clock_factor,
@@ -209,7 +209,10 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
     others, steps = untraced.other_programs, untraced.steps
     if others is not None and steps is not None and clocked.step_s is not None and timed.is_steady:
         others = replace(
-            others, shares=share_ranges(timed, rows, divided, traced, steps, given.quiet.undisturbed)
+            others,
+            shares=dict.fromkeys(divided.bounds(), (0.0, 1.0))
+            if undivided(untraced)
+            else share_ranges(timed, rows, divided, traced, steps, given.quiet.undisturbed),
         )
     of_the_host = _is_of_the_host(facts, trace)
     used = usage(

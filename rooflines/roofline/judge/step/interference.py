@@ -20,6 +20,9 @@ from rooflines.units import counted, known_to, percent, seconds, significant
 WIDE = 0.10
 # The fewest quiet timed steps that tell the time of a step, and the fewest quiet traced ones that divide it.
 FEWEST_TIMED, FEWEST_TRACED = 5, 3
+# Profiling makes a step of the shortest operators four times as long; traced steps that take longer than this
+# were waiting for processors, whatever ran in them.
+_MOST_DILATION = 10.0
 # New pages that take more of a step decide which operators it is spent in.
 _PAGING = 0.08
 
@@ -143,6 +146,19 @@ def unsteady(analysis: Analysis) -> str:
 def is_delayed(analysis: Analysis) -> bool:
     """Whether other programs delayed nearly every step, so that times are upper limits."""
     return analysis.other_programs is not None and not analysis.other_programs.judged
+
+
+def undivided(analysis: Analysis) -> str:
+    """A sentence on traced steps of a CPU that other programs delayed so much that their shares are those of
+    waiting; empty where they divide the step."""
+    dilation = (analysis.steps.profiler_dilation if analysis.steps is not None else None) or 1.0
+    of_cpu = analysis.environment.device.startswith("cpu")
+    if analysis.other_programs is None or not of_cpu or dilation <= _MOST_DILATION:
+        return ""
+    return (
+        f"Beside other programs the traced steps took {significant(dilation)} times as long as the timed "
+        f"ones, so they do not tell what the {analysis.basis.per} is spent on."
+    )
 
 
 def is_slowed(analysis: Analysis) -> bool:
