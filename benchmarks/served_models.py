@@ -38,8 +38,10 @@ class Sizes(NamedTuple):
 class Layers:
     """Adds up layers: weights in 16 or in fewer bits, FLOPs of products in both phases, bytes of the cache."""
 
-    def __init__(self, bits: float = 16.0) -> None:
+    def __init__(self, bits: float = 16.0, before: int = 0) -> None:
+        """Each sequence has ``before`` tokens before its prompt, those of an image."""
         self.bits, self.weights, self.prefill, self.decode, self.cache = bits, 0.0, 0.0, 0.0, 0.0
+        self.prompt, self.context, self.end = PROMPT + before, CONTEXT + before, END + before
 
     def plain(self, numbers: float) -> None:
         """Weights that are in no product: embeddings, norms, biases."""
@@ -48,7 +50,7 @@ class Layers:
     def product(self, numbers: float, held: float | None = None, *, kept: bool = False) -> None:
         """A product of each token with ``numbers`` weights, of ``held`` that are stored."""
         self.weights += (held or numbers) * (2 if kept else self.bits / 8)
-        self.prefill += 2 * BATCH * PROMPT * numbers
+        self.prefill += 2 * BATCH * self.prompt * numbers
         self.decode += 2 * BATCH * numbers
 
     def head(self, hidden: int, vocabulary: int, *, tied: bool = False) -> None:
@@ -60,10 +62,10 @@ class Layers:
     def attention(self, heads: int, depth: int, keys: int, value: int | None = None, window: int | None = None) -> None:
         """Pairs of queries and keys, and a cache of ``keys`` numbers a token."""
         both = depth + (value or depth)
-        full = min(PROMPT, window or PROMPT)
-        self.prefill += 2 * BATCH * heads * both * (full * (full + 1) // 2 + (PROMPT - full) * full)
-        self.decode += 2 * BATCH * heads * both * min(CONTEXT, window or CONTEXT)
-        self.cache += 2 * BATCH * keys * min(END, window or END)
+        full = min(self.prompt, window or self.prompt)
+        self.prefill += 2 * BATCH * heads * both * (full * (full + 1) // 2 + (self.prompt - full) * full)
+        self.decode += 2 * BATCH * heads * both * min(self.context, window or self.context)
+        self.cache += 2 * BATCH * keys * min(self.end, window or self.end)
 
     def sizes(self) -> Sizes:
         return Sizes(self.weights, self.prefill, self.decode, self.cache)
@@ -94,6 +96,29 @@ def dense(of: dict[str, Any], bits: float = 16.0, *, bias: bool = False) -> Size
         layers.plain(2 * of["hidden_size"])
     layers.plain(of["hidden_size"])
     layers.head(of["hidden_size"], of["vocab_size"])
+    return layers.sizes()
+
+
+def llava(of: dict[str, Any]) -> Sizes:
+    """A Llama, with the tokens of an image before each prompt: CLIP's tower, whose class token is left out, and two products."""
+    text, vision = of["text_config"], of["vision_config"]
+    hidden, inner, seen = vision["hidden_size"], vision["intermediate_size"], (vision["image_size"] // vision["patch_size"]) ** 2
+    layers, width = Layers(before=seen), text["hidden_size"]
+    for _ in range(text["num_hidden_layers"]):
+        grouped_attention(layers, text)
+        gated(layers, width, text["intermediate_size"])
+        layers.plain(2 * width)
+    layers.plain(width)
+    layers.head(width, text["vocab_size"])
+    patch = 3 * vision["patch_size"] ** 2 * hidden
+    layers.plain(patch + (seen + 2) * hidden + 4 * hidden)
+    layers.prefill += 2 * BATCH * seen * patch
+    for _ in range(vision["num_hidden_layers"]):
+        numbers = 4 * hidden * hidden + 2 * hidden * inner
+        layers.plain(numbers + 5 * hidden + inner + 4 * hidden)
+        layers.prefill += 2 * BATCH * (seen + 1) * numbers + 4 * BATCH * hidden * (seen + 1) ** 2
+    layers.plain(hidden * width + width * width + 2 * width)
+    layers.prefill += 2 * BATCH * seen * (hidden * width + width * width)
     return layers.sizes()
 
 
@@ -394,6 +419,69 @@ DEEPSEEK_V3 = {
 }
 CHANNELS = {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}, "input_activations": {"num_bits": 8, "type": "float"}}
 NVFP4 = {name: {"num_bits": 4, "type": "float", "group_size": 16} for name in ("weights", "input_activations")}
+
+
+def both_halves(
+    hidden: int, inner: int, layers_of: tuple[int, int], heads: tuple[int, int], read: int, begins: int, **more: Any
+) -> Layers:
+    """An encoder of ``read`` tokens and a decoder whose prompt has ``begins`` tokens: ``heads`` are their number and depth."""
+    layers, (number, depth) = Layers(), heads
+    wide, biased, gates = number * depth, more.get("biased", True), more.get("gates", 2)
+    at, end = begins + NEW // 2, begins + NEW - 1
+
+    def weights(numbers: float, in_prefill: int, *, in_decode: bool) -> None:
+        layers.weights += 2 * numbers
+        layers.prefill += 2 * BATCH * in_prefill * numbers
+        layers.decode += 2 * BATCH * numbers * in_decode
+
+    def pairs(in_prefill: float, in_decode: float) -> None:
+        layers.prefill += 4 * BATCH * wide * in_prefill
+        layers.decode += 4 * BATCH * wide * in_decode
+
+    for _ in range(layers_of[0]):
+        weights(4 * hidden * wide + gates * hidden * inner, read, in_decode=False)
+        pairs(read * read, 0)
+        layers.plain((4 * hidden + inner + hidden - hidden * more.get("no_key_bias", False)) * biased + 2 * hidden * (1 + biased))
+    for _ in range(layers_of[1]):
+        weights(6 * hidden * wide + gates * hidden * inner, begins, in_decode=True)
+        weights(2 * hidden * wide, read, in_decode=False)
+        pairs(begins * (begins + 1) // 2 + begins * read, at + read)
+        layers.plain((8 * hidden + inner + hidden - 2 * hidden * more.get("no_key_bias", False)) * biased + 3 * hidden * (1 + biased))
+        layers.cache += 2 * BATCH * 2 * wide * (end + read)
+    return layers
+
+
+def t5(of: dict[str, Any]) -> Sizes:
+    """T5 1.1: gated layers without biases, and in the first layer of each half a bias for 32 distances. Its head is not the embedding
+    as published; transformers, which builds the network, ties them always."""
+    hidden, number = of["d_model"], of["num_heads"]
+    depths = of["num_layers"], of["num_decoder_layers"]
+    layers = both_halves(hidden, of["d_ff"], depths, (number, of["d_kv"]), PROMPT, 1, biased=False, gates=3)
+    layers.plain(2 * 32 * number + 2 * hidden)
+    layers.head(hidden, of["vocab_size"], tied=True)
+    return layers.sizes()
+
+
+def bart(of: dict[str, Any]) -> Sizes:
+    hidden, number = of["d_model"], of["encoder_attention_heads"]
+    depths = of["encoder_layers"], of["decoder_layers"]
+    layers = both_halves(hidden, of["encoder_ffn_dim"], depths, (number, hidden // number), PROMPT, 1)
+    layers.plain(2 * (of["max_position_embeddings"] + 2) * hidden + 2 * 2 * hidden)
+    layers.head(hidden, of["vocab_size"], tied=True)
+    return layers.sizes()
+
+
+def whisper(of: dict[str, Any]) -> Sizes:
+    """Two convolutions before the encoder; the head computes every token of the prompt, as transformers calls it."""
+    hidden, number, read = of["d_model"], of["encoder_attention_heads"], of["max_source_positions"]
+    depths = of["encoder_layers"], of["decoder_layers"]
+    layers = both_halves(hidden, of["encoder_ffn_dim"], depths, (number, hidden // number), read, PROMPT, no_key_bias=True)
+    taps = 3 * hidden * of["num_mel_bins"], 3 * hidden * hidden
+    layers.plain(sum(taps) + 2 * hidden + (read + of["max_target_positions"]) * hidden + 2 * 2 * hidden)
+    layers.prefill += 2 * BATCH * (2 * read * taps[0] + read * taps[1])
+    layers.head(hidden, of["vocab_size"], tied=True)
+    layers.prefill += 2 * BATCH * (PROMPT - 1) * hidden * of["vocab_size"]
+    return layers.sizes()
 
 
 class Model(NamedTuple):
@@ -725,6 +813,85 @@ MODELS = {
             "tie_word_embeddings": False,
         },
         qwen3_next,
+    ),
+    "LLaVA 1.5 7B, an image": Model(
+        {
+            "model_type": "llava",
+            "image_token_index": 32000,
+            "tie_word_embeddings": False,
+            "vision_feature_layer": -2,
+            "vision_config": {
+                "model_type": "clip_vision_model",
+                "hidden_size": 1024,
+                "intermediate_size": 4096,
+                "num_hidden_layers": 24,
+                "num_attention_heads": 16,
+                "image_size": 336,
+                "patch_size": 14,
+                "projection_dim": 768,
+            },
+            "text_config": {
+                "model_type": "llama",
+                "hidden_size": 4096,
+                "intermediate_size": 11008,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 32,
+                "vocab_size": 32064,
+                "max_position_embeddings": 4096,
+            },
+        },
+        llava,
+    ),
+    "Flan-T5 XL": Model(
+        {
+            "model_type": "t5",
+            "d_model": 2048,
+            "d_kv": 64,
+            "d_ff": 5120,
+            "num_layers": 24,
+            "num_decoder_layers": 24,
+            "num_heads": 32,
+            "feed_forward_proj": "gated-gelu",
+            "vocab_size": 32128,
+            "n_positions": 512,
+            "decoder_start_token_id": 0,
+            "tie_word_embeddings": False,
+        },
+        t5,
+    ),
+    "BART large": Model(
+        {
+            "model_type": "bart",
+            "d_model": 1024,
+            "encoder_layers": 12,
+            "decoder_layers": 12,
+            "encoder_attention_heads": 16,
+            "decoder_attention_heads": 16,
+            "encoder_ffn_dim": 4096,
+            "decoder_ffn_dim": 4096,
+            "vocab_size": 50265,
+            "max_position_embeddings": 1024,
+        },
+        bart,
+    ),
+    # The published one has 448 positions, fewer than these prompts.
+    "Whisper large v3, 1024 positions": Model(
+        {
+            "model_type": "whisper",
+            "d_model": 1280,
+            "encoder_layers": 32,
+            "decoder_layers": 32,
+            "encoder_attention_heads": 20,
+            "decoder_attention_heads": 20,
+            "encoder_ffn_dim": 5120,
+            "decoder_ffn_dim": 5120,
+            "vocab_size": 51866,
+            "num_mel_bins": 128,
+            "max_source_positions": 1500,
+            "max_target_positions": 1024,
+        },
+        whisper,
     ),
 }
 

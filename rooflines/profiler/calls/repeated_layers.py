@@ -22,6 +22,8 @@ from rooflines.profiler.hooks.replaced import Function
 from rooflines.profiler.tree.tree import Module
 
 _NUMBERED = frozenset({"layer_idx"})  # what tells layers of a kind apart
+# The KV caches in that of a decoder with an encoder.
+_CACHES = ("self_attention_cache", "cross_attention_cache")
 
 
 class RepeatedLayers:
@@ -75,8 +77,9 @@ class RepeatedLayers:
                 return result
             self._like[number] = like
             for value in (*args, *kwargs.values()):
-                if isinstance(layers := getattr(value, "layers", None), list):  # a KV cache
-                    _fill(layers[number], layers[like])
+                for cache in (value, *(getattr(value, name, None) for name in _CACHES)):
+                    if isinstance(layers := getattr(cache, "layers", None), list):
+                        _fill(layers[number], layers[like])
             return hidden
 
         return called
@@ -91,6 +94,8 @@ class RepeatedLayers:
         """``recording``, which was made with skipped layers, with their calls; ``lossy`` calls are those that
         were made."""
         skipped = {f"{self._path}.{number}": f"{self._path}.{like}" for number, like in self._like.items()}
+        if strangers := skipped.keys() - {module.path for module in recording.modules}:
+            raise RuntimeError(f"{min(strangers)} ran outside of the network that it is in")
         parts = {  # the modules in each recorded layer, itself included
             like: [
                 at for at, module in enumerate(recording.modules) if f"{module.path}.".startswith(f"{like}.")

@@ -1,5 +1,5 @@
-"""Causal language models of transformers: their weights, the context they allow, their KV cache, and how they
-generate."""
+"""Language models of transformers that generate: their weights, the context they allow, their KV cache, and
+how they generate."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _MAXIMUM = (
     "max_position_embeddings",
     "n_positions",
     "max_seq_len",
+    "max_target_positions",
 )  # how configurations name the longest context
 _CACHES = ("past_key_values", "cache_params")
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
@@ -39,15 +40,19 @@ def causal_network(name: str, config: Any, options: PointOptions) -> tuple[torch
 
     from rooflines.profiler.calls.fakes import fake_mode_of
 
+    builder = _builder(config)
     known, masked = (
-        transformers.AutoModelForCausalLM._model_mapping,
-        transformers.AutoModelForMaskedLM._model_mapping,
+        getattr(one, "_model_mapping", {}) for one in (builder, transformers.AutoModelForMaskedLM)
     )
     asked = arg("mode", "generate")
     refused = ""
-    if config.is_encoder_decoder:
-        refused = f"an encoder with a decoder; {asked} runs decoders"
-    elif type(config) in masked and not getattr(config, "is_decoder", False):
+    if builder is None:
+        refused = (
+            f"an encoder with a decoder, whose input is not made; {asked} runs those of tokens and Whisper"
+        )
+    elif (
+        not config.is_encoder_decoder and type(config) in masked and not getattr(config, "is_decoder", False)
+    ):
         refused = f"an encoder; {asked} runs decoders"
     elif type(config) not in known:
         refused = f"no causal language model, which {asked} requires"
@@ -67,20 +72,41 @@ def causal_network(name: str, config: Any, options: PointOptions) -> tuple[torch
     )
     is_fake = fake_mode_of() is not None
     if not is_fake and any(any(Path(name).glob(pattern)) for pattern in _WEIGHTS):
-        return transformers.AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, trust_remote_code=False
-        ), [
+        return builder.from_pretrained(name, dtype=dtype, trust_remote_code=False), [
             f"weights: those in {name}",
             *differs,
         ]
-    network = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)
+    network = builder.from_config(config, dtype=dtype, trust_remote_code=False)
     return network, differs if is_fake else ["weights: random", *differs]
 
 
+def _builder(config: Any) -> Any:
+    """What builds the network of ``config`` to generate; None for an encoder with a decoder that reads
+    neither tokens nor the sound of Whisper."""
+    import transformers
+
+    if not config.is_encoder_decoder:
+        sees = type(config) in transformers.AutoModelForImageTextToText._model_mapping
+        text = type(config) in transformers.AutoModelForCausalLM._model_mapping
+        return (
+            transformers.AutoModelForImageTextToText
+            if sees and not text
+            else transformers.AutoModelForCausalLM
+        )
+    if type(config) in transformers.AutoModelForSeq2SeqLM._model_mapping:
+        return transformers.AutoModelForSeq2SeqLM
+    is_speech = type(config) in transformers.AutoModelForSpeechSeq2Seq._model_mapping
+    whole = is_speech and hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")
+    return transformers.AutoModelForSpeechSeq2Seq if whole else None
+
+
 def check_context(name: str, config: Any, options: PointOptions) -> None:
-    """Raise WorkloadError where prompt and new tokens are longer than the longest context of the model."""
+    """Raise WorkloadError where prompt and new tokens are longer than the longest context of the model; an
+    encoder of tokens has the prompt in a context of its own."""
     most = longest_context(config)
-    context = options.prompt_length + options.new_tokens
+    lengths = options.prompt_length, options.new_tokens
+    in_halves = config.is_encoder_decoder and not hasattr(config, "num_mel_bins")
+    context = max(lengths) if in_halves else sum(lengths)
     if most is not None and context > most:
         raise WorkloadError(
             f"{arg('prompt_length', options.prompt_length)} and "
@@ -100,15 +126,17 @@ def longest_context(config: Any) -> int | None:
     )
 
 
-def is_causal(model: Any) -> bool:
-    """Whether ``model`` is a network of transformers that generates from tokens and a KV cache alone."""
+def generates(model: Any) -> bool:
+    """Whether ``model`` is a network of transformers that generates from tokens, or from sound, and a KV
+    cache."""
     can_generate: Any = getattr(model, "can_generate", bool)
-    return can_generate() and not model.config.is_encoder_decoder and takes_cache(model)
+    return can_generate() and _builder(model.config) is not None and takes_cache(model)
 
 
 def takes_cache(network: Any) -> bool:
     """Whether ``network``, a module or its class, takes tokens and a KV cache."""
-    return bool(_cache_argument(network)) and "input_ids" in inspect.signature(network.forward).parameters
+    taken = inspect.signature(network.forward).parameters
+    return bool(_cache_argument(network)) and not taken.keys().isdisjoint(("input_ids", "decoder_input_ids"))
 
 
 def _cache_argument(network: Any) -> str:
@@ -142,11 +170,28 @@ class CausalModel:
             else {}
         )
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of the inputs."""
+        return ()
+
+    def places(self, tokens: int) -> int:
+        """How many of all ``tokens`` of a sequence are in the cache of the decoder."""
+        return tokens
+
+    def new_cache(self, kind: KVCache, tokens: int) -> Any:
+        """An empty KV cache, with room for ``tokens`` of a sequence if it is static; None for ``none``."""
+        return make_cache(self.network.config, kind, self.places(tokens))
+
     def prefill(self, tokens: torch.Tensor) -> torch.Tensor:
         """Begin a new cache with the prompts."""
+        self.cache = self.new_cache(self.kind, self.slots)
+        return self.begin(tokens, self.cache)
+
+    def begin(self, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
+        """The logits after the prompts, which fill ``cache``."""
         self._sequence = tokens
-        self.cache = make_cache(self.network.config, self.kind, self.slots)
-        return self.logits(self.network, tokens, self.cache)
+        return self.logits(self.network, tokens, cache)
 
     def decode(self, tokens: torch.Tensor) -> torch.Tensor:
         """Compute one token of each sequence; without a cache, the sequences again with it."""
@@ -159,9 +204,13 @@ class CausalModel:
     def logits(self, called: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
         """Call ``called`` with ``tokens``; returns the logits of the last position where the network can
         leave the others out."""
-        cached = {"use_cache": False} if cache is None else {self._cached: cache, "use_cache": True}
-        logits: torch.Tensor = called(input_ids=tokens, **cached, **self._keep).logits
+        logits: torch.Tensor = called(input_ids=tokens, **self.cached(cache)).logits
         return logits
+
+    def cached(self, cache: Any) -> dict[str, Any]:
+        """What every call is given besides its tokens."""
+        cached = {"use_cache": False} if cache is None else {self._cached: cache, "use_cache": True}
+        return {**cached, **self._keep}
 
 
 def make_cache(config: Any, kind: KVCache, slots: int) -> Any:
@@ -176,6 +225,12 @@ def make_cache(config: Any, kind: KVCache, slots: int) -> Any:
     return transformers.DynamicCache(config=config)
 
 
+def caches_in(cache: Any) -> tuple[Any, ...]:
+    """The cache of a decoder, and behind it that of what an encoder gave, where there is one."""
+    names = "self_attention_cache", "cross_attention_cache"
+    return tuple(getattr(cache, name) for name in names) if hasattr(cache, names[0]) else (cache,)
+
+
 def cache_tensors(cache: Any) -> Iterator[torch.Tensor]:
     """The keys, values and states in a cache."""
     import torch
@@ -183,7 +238,7 @@ def cache_tensors(cache: Any) -> Iterator[torch.Tensor]:
 
     return (
         leaf
-        for leaf in tree_leaves([vars(layer) for layer in cache.layers])
+        for leaf in tree_leaves([vars(layer) for one in caches_in(cache) for layer in one.layers])
         if isinstance(leaf, torch.Tensor) and leaf.dim() > 1
     )
 
@@ -200,7 +255,7 @@ def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
 
     from rooflines.profiler.calls.memory import storages
 
-    layers = getattr(cache, "layers", ())
+    layers = getattr(caches_in(cache)[0], "layers", ())
     each = [
         sum(
             tensor.nbytes

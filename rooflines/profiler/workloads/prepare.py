@@ -24,8 +24,9 @@ from rooflines.profiler.options import PointOptions, find_device
 from rooflines.profiler.read.signature import Keywords, Positional
 from rooflines.profiler.records import Workload
 from rooflines.profiler.workloads import quantization
-from rooflines.profiler.workloads.causal_models import CausalModel, check_context, is_causal, vocab_size
+from rooflines.profiler.workloads.causal_models import CausalModel, check_context, generates, vocab_size
 from rooflines.profiler.workloads.datasets import DataSet, check_batch, find_dataset, make_loader
+from rooflines.profiler.workloads.encoder_decoder import EncoderDecoder
 from rooflines.profiler.workloads.generation import (
     PROTOCOL,
     Generator,
@@ -33,6 +34,7 @@ from rooflines.profiler.workloads.generation import (
     generation_step,
     is_generator,
 )
+from rooflines.profiler.workloads.image_text import ImageTextModel
 from rooflines.profiler.workloads.inputs import as_arguments, batch_size_of, tensors_in, with_tensors
 from rooflines.profiler.workloads.memory_shortage import memory_shortage
 from rooflines.profiler.workloads.networks import (
@@ -192,7 +194,7 @@ def from_module(
 
 
 def from_generator(model: Any, options: PointOptions, *, name: str) -> Prepared:
-    """A workload that generates with ``model``: a causal network of transformers, or what follows
+    """A workload that generates with ``model``: a language model of transformers, or what follows
     ``Generator``.
 
     A module is moved and converted in place as by ``from_module``. An object that is none is used as it is:
@@ -202,7 +204,7 @@ def from_generator(model: Any, options: PointOptions, *, name: str) -> Prepared:
 
     device = _checked_device(options)
     follows = is_generator(model)
-    if not follows and not is_causal(model):
+    if not follows and not generates(model):
         raise WorkloadError(f"{name} ({type(model).__name__}) does not generate.", hint=f"Give {PROTOCOL}.")
     if not follows:
         check_context(name, model.config, options)
@@ -344,10 +346,19 @@ def _from_task(
     if generates:  # the last token is not computed, so a cache has all others
         made: Any = placed.network
         slots = options.prompt_length + options.new_tokens - 1
-        generator = made if is_generator(made) else CausalModel(made, placed.called, options.kv_cache, slots)
+        prompts = placed.move(given)[0]
+        own = made, placed.called, options.kv_cache, slots
+        if is_generator(made):
+            generator = made
+        elif made.config.is_encoder_decoder:
+            generator = EncoderDecoder(*own, prompts)
+        elif hasattr(made, "get_image_features"):
+            generator = ImageTextModel(*own, prompts)
+        else:
+            generator = CausalModel(*own)
         clock = TokenClock(device)
         step = generation_step(
-            generator, placed.move(given)[0], options.new_tokens, autocast, clock, options.kv_cache == "none"
+            generator, prompts, options.new_tokens, autocast, clock, options.kv_cache == "none"
         )
     elif training:
         step = training_step(placed.network, placed.called, batches, autocast, options, device)
@@ -381,7 +392,7 @@ def _from_task(
         step=_explained(step, facts, device, options.image_size),
         device=device,
         options=options,
-        notes=(*task.notes, *placed.notes),
+        notes=(*task.notes, *placed.notes, *getattr(generator, "notes", ())),
         classifies=task.classifies and not training,
         generator=generator,
         tokens=clock,

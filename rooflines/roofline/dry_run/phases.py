@@ -18,7 +18,7 @@ import msgspec
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.hooks.generation_phases import generating
 from rooflines.profiler.records import GenerationSizes, StepMemory, Workload
-from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, make_cache
+from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, caches_in
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
@@ -154,10 +154,8 @@ class _Phases:
             return self._count("prefill", lambda: generator.prefill(tokens))
 
         def call() -> torch.Tensor:
-            self._filled = make_cache(
-                generator.network.config, "none" if generator.kind == "none" else "static", length
-            )
-            return generator.logits(generator.network, tokens, self._filled)
+            self._filled = generator.new_cache("none" if generator.kind == "none" else "static", length)
+            return generator.begin(tokens, self._filled)
 
         return self._count("prefill", call, lambda: self._filled)
 
@@ -172,7 +170,7 @@ class _Phases:
             with self._mode, torch.inference_mode(), self._autocast():
                 generator.prefill(before)  # fills its cache
             return self._count("decode", lambda: generator.decode(token))
-        tokens = self._tokens(keys if generator.kind == "none" else 1)
+        tokens = self._tokens(generator.places(keys) if generator.kind == "none" else 1)
         cache = self.cache(keys)
         return self._count(
             "decode", lambda: generator.logits(generator.network, tokens, cache), lambda: cache
@@ -185,11 +183,11 @@ class _Phases:
         from rooflines.profiler.calls.fakes import Building
 
         with self._mode, Building(self._mode):
-            cache = make_cache(self._generator.network.config, "static", slots)
-            cache.layers = [
-                _resized(filled, layer)
-                for filled, layer in zip(self._filled.layers, cache.layers, strict=True)
-            ]
+            cache = self._generator.new_cache("static", slots)
+            for made, filled in zip(caches_in(cache), caches_in(self._filled), strict=True):
+                made.layers = [_resized(*pair) for pair in zip(filled.layers, made.layers, strict=True)]
+        if hasattr(cache, "is_updated"):  # the decoder finds what the encoder gave
+            cache.is_updated = dict(self._filled.is_updated)
         return cache
 
     def _tokens(self, length: int) -> torch.Tensor:

@@ -40,7 +40,13 @@ from rooflines.roofline.judge.step.activity import activity
 from rooflines.roofline.judge.step.generation import generation, phase_factors, timed_tokens
 from rooflines.roofline.judge.step.host_work import host_work, is_compiled, recomputation, synchronizations
 from rooflines.roofline.judge.step.input_pipeline import delayed, feeding
-from rooflines.roofline.judge.step.interference import QuietSteps, page_faults, quiet_steps, undivided
+from rooflines.roofline.judge.step.interference import (
+    QuietSteps,
+    page_faults,
+    quiet_steps,
+    undivided,
+    with_pages,
+)
 from rooflines.roofline.judge.step.partition import (
     Partition,
     clock_factor,
@@ -269,7 +275,7 @@ def judge(attribution: Attribution, run: Run | None = None, ceilings: Ceilings |
             *(about_lost(lost, timed) if lost is not None else ()),
         ),
     )
-    return Judged(analysis, attribution, rows, places, traced.causes or {})
+    return Judged(with_pages(analysis), attribution, rows, places, traced.causes or {})
 
 
 def _trace_notes(given: _Given, attribution: Attribution) -> Iterator[str]:

@@ -29,6 +29,13 @@ CONFIGS = {
         hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
         vocab_size=VOCABULARY, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
     ),
+    "t5": lambda: transformers.T5Config(
+        d_model=64, d_kv=16, d_ff=96, num_layers=3, num_decoder_layers=2, num_heads=4, vocab_size=VOCABULARY, decoder_start_token_id=0,
+    ),
+    "bart": lambda: transformers.BartConfig(
+        d_model=64, encoder_layers=2, decoder_layers=3, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96,
+        decoder_ffn_dim=96, vocab_size=VOCABULARY, max_position_embeddings=64, decoder_start_token_id=2, forced_eos_token_id=None,
+    ),
 }  # fmt: skip
 
 
@@ -43,10 +50,11 @@ def network(kind):
     torch.manual_seed(3)
     config = CONFIGS[kind]()
     config.tie_word_embeddings = False  # a tied head tends to repeat the last token
-    made = transformers.AutoModelForCausalLM.from_config(config).eval()
+    kind_of = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
+    made = kind_of.from_config(config).eval()
     for parameter in made.parameters():
         if parameter.dim() > 1:
-            nn.init.normal_(parameter, std=0.3)
+            nn.init.normal_(parameter, std=0.5 if kind == "bart" else 0.3)
     return made
 
 
@@ -64,7 +72,7 @@ def generated(prepared):
 def test_the_tokens_are_those_of_transformers_with_every_cache(kind):
     made = network(kind)
     inputs = {"input_ids": prompts(), "attention_mask": torch.ones(BATCH, PROMPT, dtype=torch.int64)}
-    expected = made.generate(**inputs, do_sample=False, min_new_tokens=NEW, max_new_tokens=NEW, eos_token_id=None)[:, PROMPT:]
+    expected = made.generate(**inputs, do_sample=False, min_new_tokens=NEW, max_new_tokens=NEW, eos_token_id=None)[:, -NEW:]
     assert expected.unique().numel() > 2  # else the cache would not matter
     for cache in ("dynamic", "static", "none"):
         prepared = from_module(made, None, options(kv_cache=cache))
@@ -116,8 +124,11 @@ def test_the_counted_kv_cache_is_that_of_the_real_tensors(kind, tmp_path):
     for real in sizes.values():
         for name in ("kv_bytes_per_token", "kv_windows", "parameter_bytes", "longest_context"):
             assert getattr(real, name) == getattr(counted, name)
-    assert counted.kv_bytes == BATCH * counted.cache_bytes(PROMPT + NEW - 1)
     assert counted.kv_bytes == held["static"]
+    if kind in ("t5", "bart"):  # the prompts, which the encoder read, and a start token before the new ones but the last
+        assert held["static"] == held["dynamic"] == counted.kv_bytes_per_token * BATCH * (PROMPT + NEW)
+        return
+    assert counted.kv_bytes == BATCH * counted.cache_bytes(PROMPT + NEW - 1)
     if kind == "windows":  # the cache that grows leaves out the token that the next one will not see
         one_token = BATCH * 2 * 2 * 2 * 32 * 4  # keys and values of two layers with windows
         assert held["static"] - held["dynamic"] == one_token
@@ -260,7 +271,8 @@ def test_what_does_not_generate_is_refused_with_the_protocol(factory):
 
 @pytest.mark.parametrize(("name", "asked", "message"), [
     ("hf:bert", {}, "hf:bert: bert is an encoder; mode='generate' runs decoders"),
-    ("hf:t5", {}, "hf:t5: t5 is an encoder with a decoder"),
+    ("hf:vision-encoder-decoder", {}, "vision-encoder-decoder is an encoder with a decoder, whose input is not made"),
+    ("hf:bart", {"prompt_length": 1025}, "the longest context of hf:bart is 1024"),
     ("hf:vit", {}, "hf:vit: vit is no causal language model"),
     ("hf:rwkv", {}, "hf:rwkv: rwkv is a model without a KV cache, which can be run with kv_cache='none' only"),
     ("resnet18", {}, "'resnet18' is no language model, which mode='generate' requires"),

@@ -30,6 +30,18 @@ def counted(config, tmp_path, keys=None, **asked):
     return count_generation(f"hf:{tmp_path}", PointOptions(mode="generate", device="cpu", **sizes), keys=keys)
 
 
+def t5():
+    return transformers.T5Config(d_model=H, d_kv=D, d_ff=F, num_layers=2, num_decoder_layers=L, num_heads=A, vocab_size=V)
+
+
+def whisper():
+    return transformers.WhisperConfig(
+        d_model=H, encoder_layers=2, decoder_layers=L, encoder_attention_heads=A, decoder_attention_heads=A, encoder_ffn_dim=F,
+        decoder_ffn_dim=F, vocab_size=V, num_mel_bins=8, max_source_positions=20, max_target_positions=64,
+        pad_token_id=0, bos_token_id=0, eos_token_id=0, decoder_start_token_id=0,
+    )  # fmt: skip
+
+
 def read(count, *names):
     return sum(row.bytes_read for row in count.operators if row.name.removeprefix("aten::") in names)
 
@@ -57,6 +69,26 @@ def test_flops_are_two_for_each_weight_and_token_and_four_for_each_pair_of_token
         assert phase.count.matrix_flops == BATCH * L * (2 * layer + 4 * phase.keys * inner) + head
         assert (phase.tokens, phase.calls) == (1, NEW - 1)
         assert phase.count.coverage == 1
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["t5", "whisper"])
+def test_an_encoder_is_counted_once_and_a_decoder_for_each_token(kind, tmp_path):
+    # The encoder of T5 reads the prompt, that of Whisper 20 positions of sound, and the prompt begins the decoder's sequence.
+    read_tokens, begins, inner = (PROMPT, 1, A * D) if kind == "t5" else (20, PROMPT, H)
+    generation = counted(t5() if kind == "t5" else whisper(), tmp_path, keys=(13,))
+    prefill, decode = (phase.count.matrix_flops for phase in generation.phases)
+    layer = 4 * H * inner + 2 * H * F
+    encoder = 2 * BATCH * (2 * read_tokens * layer + 4 * read_tokens**2 * inner)
+    encoder += 0 if kind == "t5" else 2 * BATCH * (40 * 8 + 20 * H) * H * 3
+    crossing = L * 2 * BATCH * 2 * read_tokens * H * inner  # keys and values of what was read, once
+    of_token = L * (layer + 2 * H * inner) + H * V
+    pairs = begins * (begins + 1) // 2 + begins * read_tokens
+    assert prefill == encoder + crossing + 2 * BATCH * begins * of_token + 4 * BATCH * L * pairs * inner
+    context = 13 - PROMPT + begins
+    assert decode == 2 * BATCH * of_token + 4 * BATCH * L * (context + read_tokens) * inner
+    assert generation.kv_bytes == FP32 * BATCH * L * 2 * inner * (begins + NEW - 1 + read_tokens)
+    assert generation.kv_bytes_per_token == FP32 * L * 2 * inner
 
 
 @pytest.mark.ci

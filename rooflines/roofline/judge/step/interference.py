@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from rooflines.device_specs.records import DISTURBED
 from rooflines.profiler.machine.others import OTHERS_CORES, alike_steps, busy_elsewhere, quietest
@@ -25,6 +26,8 @@ FEWEST_TIMED, FEWEST_TRACED = 5, 3
 _MOST_DILATION = 10.0
 # New pages that take more of a step decide which operators it is spent in.
 _PAGING = 0.08
+# The classes of operators that read and write memory, which may be new.
+_TOUCHING = ("compute", "memory", "inefficient", "unknown")
 
 
 class QuietSteps(NamedTuple):
@@ -191,12 +194,37 @@ def paging_s(analysis: Analysis, page_s: float | None = None, left_s: float = 0.
     )
 
 
+def _paging_share(analysis: Analysis) -> float:
+    """The share of the step that goes into new pages, 0 where it is too small to decide anything."""
+    steps = analysis.steps
+    share = (paging_s(analysis) or 0.0) / steps.median_s if steps is not None and steps.median_s else 0.0
+    return share if share >= _PAGING else 0.0
+
+
+def with_pages(analysis: Analysis) -> Analysis:
+    """Return ``analysis`` with ranges of shares that hold wherever the time for new pages falls.
+
+    In another run it is in operators of another class, or it is not there and the step is shorter.
+    """
+    others, share = analysis.other_programs, _paging_share(analysis)
+    if others is None or not share:
+        return analysis
+    touching = sum(most for name, (_, most) in others.shares.items() if name in _TOUCHING)
+
+    def wider(name: str, low: float, high: float) -> tuple[float, float]:
+        if name not in _TOUCHING:
+            return low * (1 - share), min(1.0, high / (1 - share))
+        return max(0.0, low - share), min(1.0, high + min(share, touching - high))
+
+    ends = {name: wider(name, *ends) for name, ends in others.shares.items()}
+    return replace(analysis, other_programs=replace(others, shares=ends))
+
+
 def paging(analysis: Analysis) -> str:
     """A sentence on new pages that take a good part of the step: their number differs from run to run, and so
     does the division."""
-    steps = analysis.steps
-    share = (paging_s(analysis) or 0.0) / steps.median_s if steps is not None and steps.median_s else 0.0
-    if share < _PAGING:
+    share = _paging_share(analysis)
+    if not share:
         return ""
     return (
         f"About {percent(share)} of the step goes into new pages of memory; which operators wait for "
