@@ -122,6 +122,31 @@ def llava(of: dict[str, Any]) -> Sizes:
     return layers.sizes()
 
 
+def qwen_vl(of: dict[str, Any]) -> Sizes:
+    """A Qwen2 behind an image of 448 x 448: patches of 14 x 14 in windows of 8 x 8, in four layers all of them, four patches a token."""
+    text, vision = of["text_config"], of["vision_config"]
+    hidden, inner, patches = vision["hidden_size"], vision["intermediate_size"], (448 // 14) ** 2
+    layers, width = Layers(before=patches // 4), text["hidden_size"]
+    for _ in range(text["num_hidden_layers"]):
+        grouped_attention(layers, text, bias=True)
+        gated(layers, width, text["intermediate_size"])
+        layers.plain(2 * width)
+    layers.plain(width)
+    layers.head(width, text["vocab_size"])
+    patch = 3 * 2 * 14**2 * hidden
+    layers.plain(patch)
+    layers.prefill += 2 * BATCH * patches * patch
+    for number in range(vision["depth"]):
+        numbers = 4 * hidden * hidden + 3 * hidden * inner
+        layers.plain(numbers + 4 * hidden + 2 * inner + hidden + 2 * hidden)
+        pairs = patches**2 if number % 8 == 7 else patches * 64
+        layers.prefill += 2 * BATCH * patches * numbers + 4 * BATCH * hidden * pairs
+    merged = (4 * hidden) ** 2 + 4 * hidden * width
+    layers.plain(hidden + merged + 4 * hidden + width)
+    layers.prefill += 2 * BATCH * patches // 4 * merged
+    return layers.sizes()
+
+
 def gemma2(of: dict[str, Any]) -> Sizes:
     layers = Layers()
     for number in range(of["num_hidden_layers"]):
@@ -842,6 +867,24 @@ MODELS = {
             },
         },
         llava,
+    ),
+    "Qwen2.5-VL 7B, an image": Model(
+        {
+            "model_type": "qwen2_5_vl",
+            "tie_word_embeddings": False,
+            "text_config": {
+                "model_type": "qwen2_5_vl_text",
+                "hidden_size": 3584,
+                "num_hidden_layers": 28,
+                "num_attention_heads": 28,
+                "num_key_value_heads": 4,
+                "intermediate_size": 18944,
+                "vocab_size": 152064,
+                "max_position_embeddings": 128000,
+            },
+            "vision_config": {"hidden_size": 1280, "out_hidden_size": 3584, "depth": 32, "intermediate_size": 3420, "num_heads": 16},
+        },
+        qwen_vl,
     ),
     "Flan-T5 XL": Model(
         {

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from rooflines.roofline.advise.verdict import verdict
 from rooflines.roofline.analysis import Basis, Coverage, Finding, Kernel, OtherPrograms, PageFaults, Steps
+from rooflines.roofline.judge.step.interference import with_pages
 from tests.samples import analysis as sample
 
 
@@ -94,6 +95,20 @@ def test_traced_steps_that_others_prolonged_tell_nothing_of_the_step():
     of_gpu = said({"inefficient": 0.9, "host": 0.1}, other_programs=others, steps=steps, environment=on["cuda:0"])
     assert "90 %" in alone
     assert "90 %" in of_gpu
+
+
+def test_the_time_for_new_pages_may_be_in_another_class_or_gone():
+    steps = Steps(count=5, median_s=1e-3, p10_s=9e-4, p90_s=2e-3, warmup_count=1)
+    ends = {"inefficient": (0.6, 0.7), "compute": (0.05, 0.1), "host": (0.2, 0.3), "latency": (0.01, 0.02)}
+    others = OtherPrograms(busy=0.5, threads=2, shares=ends)
+    # 0.2 of the step, which two busy threads share, but no more than there is in the other classes of operators.
+    known = replace(sample(), steps=steps, other_programs=others, usage=None, page_faults=PageFaults(timed=200, page_s=1e-6))
+    found = with_pages(known).other_programs.shares
+    assert found["inefficient"] == pytest.approx((0.4, 0.8))
+    assert found["compute"] == pytest.approx((0.0, 0.3))
+    assert found["host"] == pytest.approx((0.16, 0.375))
+    assert found["latency"] == pytest.approx((0.008, 0.025))
+    assert with_pages(replace(known, page_faults=PageFaults(timed=70, page_s=1e-6))).other_programs.shares == ends
 
 
 def test_a_host_that_takes_the_most_is_the_bound():

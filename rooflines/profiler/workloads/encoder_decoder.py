@@ -64,7 +64,10 @@ class EncoderDecoder(CausalModel):
 
     def logits(self, called: Any, tokens: torch.Tensor, cache: Any) -> torch.Tensor:
         """Call ``called`` with ``tokens`` of the decoder; returns the logits of all of them."""
-        return self._called(called, tokens, cache, encoder_outputs=(self._encoded,))
+        from transformers.modeling_outputs import BaseModelOutput
+
+        read = BaseModelOutput(last_hidden_state=self._encoded)
+        return self._called(called, tokens, cache, encoder_outputs=read)
 
     def _called(self, called: Any, tokens: torch.Tensor, cache: Any, **read: Any) -> torch.Tensor:
         found = called(decoder_input_ids=tokens, past_key_values=cache, use_cache=cache is not None, **read)

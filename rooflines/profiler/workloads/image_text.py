@@ -31,6 +31,8 @@ class ImageTextModel(CausalModel):
     def __post_init__(self) -> None:
         import torch
 
+        from rooflines.profiler.calls.fakes import quiet_refusals
+
         super().__post_init__()
         self._unseen: torch.Tensor | None = None
         kind = self.network.config.model_type
@@ -53,7 +55,7 @@ class ImageTextModel(CausalModel):
             side, high = (side, side) if isinstance(side, int) else side
             self._image = {"pixel_values": torch.zeros(batch, channels, side, high, **like)}
         try:
-            with torch.inference_mode():
+            with torch.no_grad(), quiet_refusals():
                 self._image_tokens = self._seen().shape[1]
         except Exception as error:  # what a network raises on images that it does not take
             raise WorkloadError(

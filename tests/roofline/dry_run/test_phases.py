@@ -92,6 +92,34 @@ def test_an_encoder_is_counted_once_and_a_decoder_for_each_token(kind, tmp_path)
 
 
 @pytest.mark.ci
+def test_an_image_is_read_once_and_its_tokens_are_in_front_of_the_prompt(tmp_path):
+    # 2 x 2 patches and a class token of size 32, of which the projector takes the patches.
+    vision = transformers.CLIPVisionConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=28, patch_size=14
+    )
+    config = transformers.LlavaConfig(vision_config=vision, text_config=llama(), image_token_index=V - 1)
+    generation = counted(config, tmp_path, keys=(13,))
+    prefill, decode = (phase.count.matrix_flops for phase in generation.phases)
+    seen, head = 4, 2 * BATCH * H * V
+    tower = 2 * (2 * (seen + 1) * (4 * 32 * 32 + 2 * 32 * 64) + 4 * 32 * (seen + 1) ** 2) + 2 * seen * 3 * 14 * 14 * 32
+    projector = 2 * seen * (32 * H + H * H)
+    tokens = PROMPT + seen
+    text = L * (2 * tokens * LLAMA_LAYER + 4 * tokens * (tokens + 1) // 2 * A * D)
+    assert prefill == BATCH * (tower + projector + text) + head
+    assert decode == BATCH * L * (2 * LLAMA_LAYER + 4 * (13 + seen) * A * D) + head
+    assert generation.kv_bytes == BATCH * generation.kv_bytes_per_token * (PROMPT + NEW - 1 + seen)
+    assert generation.notes[-1] == "each sequence begins with an image: 4 tokens before the prompt"
+
+
+@pytest.mark.ci
+def test_images_in_another_form_are_refused_by_name(tmp_path):
+    with pytest.raises(WorkloadError, match=r"idefics3 takes images in a form that is not made: .* language model \(text_config\)"):
+        count_generation("hf:idefics3", PointOptions(mode="generate", device="cpu"))
+    with pytest.raises(WorkloadError, match="kv_cache='none' does not apply to llava, which takes images"):
+        count_generation("hf:llava", PointOptions(mode="generate", device="cpu", kv_cache="none"))
+
+
+@pytest.mark.ci
 def test_decode_is_counted_at_the_mean_context(tmp_path):
     _, decode = counted(llama(), tmp_path).phases
     every = range(PROMPT + 1, PROMPT + NEW)
