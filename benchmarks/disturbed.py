@@ -1,7 +1,7 @@
 """What another program changes in a report: the same workloads with and without one that takes a core for random half seconds.
 
 Runs every workload in turn without and with the disturbance, by the command that a user types: ``--runs`` times with it, and the first
-``--quiet`` times without. Of every run it keeps the verdict, the first recommendation, the sum of the bars over the timed step, and
+``--quiet`` times without, by default each time: the machine has fast and slow minutes, and what is compared should be of the same ones. Of every run it keeps the verdict, the first recommendation, the sum of the bars over the timed step, and
 the distance: the share of the step that lies in other rows than in the median of the quiet runs (half the sum of the absolute
 differences of the shares of all rows and of idle time). Writes ``results/disturbed.json`` and ``.md`` with the facts of the machine.
 
@@ -22,7 +22,7 @@ Fails if
 
 ``--only`` keeps what the file has of other workloads; without a name nothing is run, and the file is judged again.
 
-    python benchmarks/disturbed.py [--runs 8] [--quiet 3] [--only resnet50 ...]
+    python benchmarks/disturbed.py [--runs 8] [--quiet 8] [--only resnet50 ...]
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def table(results: dict[str, list[dict[str, Any]]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=8)
-    parser.add_argument("--quiet", type=int, default=3)
+    parser.add_argument("--quiet", type=int, default=8)
     parser.add_argument("--only", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
     asked = parser.parse_args()
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": {}}
