@@ -67,13 +67,11 @@ def test_what_others_delayed_is_not_called_inefficient_alone():
 def test_beside_other_programs_shares_are_ranges():
     ends = {"host": (0.47, 0.6), "inefficient": (0.4, 0.53)}
     others = OtherPrograms(busy=0.5, threads=2, shares=ends)
-    assert said({"host": 0.51, "inefficient": 0.49}, other_programs=others).startswith(
-        "No single bound: idle time caused by the host takes 47 to 60 % of the step and inefficient operators 40 to 53 %."
-    )
-    # A range that meets another takes nothing from what leads.
-    assert said({"host": 0.55, "inefficient": 0.45}, limited_by="host", other_programs=others, idle_breakdown=None).startswith(
-        "Host-bound: for 47 to 60 % of the step no operator runs."
-    )
+    either = "idle time caused by the host takes 47 to 60 % of the step and inefficient operators 40 to 53 %."
+    assert said({"host": 0.51, "inefficient": 0.49}, other_programs=others).startswith(f"Host-bound or inefficient: {either}")
+    # Where the ranges meet, either may lead.
+    found = said({"host": 0.55, "inefficient": 0.45}, limited_by="host", other_programs=others, idle_breakdown=None)
+    assert found.startswith(f"Host-bound or inefficient: {either}")
     apart = replace(others, shares={"host": (0.54, 0.6), "inefficient": (0.4, 0.46)})
     assert said({"host": 0.55, "memory": 0.45}, limited_by="host", other_programs=apart, idle_breakdown=None).startswith(
         "Host-bound: for 54 to 60 % of the step no operator runs."

@@ -91,6 +91,8 @@ _CLASSES = {
     "idle": "idle time",
     "input": "waiting for data",
 }
+# Of the bounds of a processor's step, one or the other may lead beside other programs.
+_EITHER = ("compute", "memory", "inefficient", "latency", "host")
 # Why a device was idle.
 _IDLE_CAUSES = {
     "outside_s": "although work had been launched: the trace does not show what it waits for",
@@ -386,7 +388,12 @@ def _bound(analysis: Analysis) -> str:
         without="communication" if bound == "communication" else "",
     )
     uncounted = sum(row.time_s for row in analysis.unmodeled) > breakdown.get("unknown", 0.0) / 2
-    if unlimited and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
+    rival = _rival(bound, classes, others) if judged and len(first) < 3 else None
+    if rival is not None:
+        either = f"{_name(bound)} or {_name(rival).lower()}"
+        both = _several({name: classes[name] for name in (bound, rival)}, whole, 2, others)
+        opening = both.replace("No single bound", either, 1).removesuffix(".")
+    elif unlimited and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
         one, other = (share_text(name, classes[name], others) for name in first)
         both = f"{one.removesuffix(' %')} and {other} of {whole}"
         opening = f"{first[0].capitalize()}- and {first[1]}-bound for {both}"
@@ -555,6 +562,22 @@ def share_text(name: str, share: float, others: OtherPrograms | None) -> str:
         return f"at least {percent(low)}"
     least = percent(low).removesuffix(" %")
     return percent(high) if percent(low) == percent(high) else f"{least} to {percent(high)}"
+
+
+def _rival(bound: str, classes: dict[str, float], others: OtherPrograms | None) -> str | None:
+    """The largest other class that may take as much of a step as ``bound`` does, beside ``others``."""
+    ends = others.shares if others is not None and others.judged else {}
+    if bound not in ends or bound not in _EITHER:
+        return None
+    reaching = [
+        name for name in _EITHER if name != bound and name in ends and ends[name][1] >= ends[bound][0]
+    ]
+    return max(reaching, key=lambda name: classes.get(name, 0.0), default=None)
+
+
+def _name(bound: str) -> str:
+    """What a step is called that ``bound`` limits."""
+    return _OPENINGS[bound].partition(" for ")[0].partition(":")[0]
 
 
 def _several(classes: dict[str, float], whole: str, number: int, others: OtherPrograms | None = None) -> str:
