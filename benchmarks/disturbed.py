@@ -1,7 +1,8 @@
 """What another program changes in a report: the same workloads with and without one that takes a core for random half seconds.
 
 Runs every workload in turn without and with the disturbance, by the command that a user types: ``--runs`` times with it, and the first
-``--quiet`` times without, by default each time: the machine has fast and slow minutes, and what is compared should be of the same ones. Of every run it keeps the verdict, the first recommendation, the sum of the bars over the timed step, and
+``--quiet`` times without, by default each time: the machine has fast and slow minutes, and what is compared should be of the same
+ones. Of every run it keeps the verdict, the first recommendation, the sum of the bars over the timed step, and
 the distance: the share of the step that lies in other rows than in the median of the quiet runs (half the sum of the absolute
 differences of the shares of all rows and of idle time). Writes ``results/disturbed.json`` and ``.md`` with the facts of the machine.
 
@@ -12,8 +13,8 @@ Fails if
 - a disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
   otherwise from run to run, or
 - a disturbed run contradicts the quiet ones: its range of the step lies below all of theirs, or above them without being called a
-  limit, its efficiency (a lower limit) is above theirs, it names bounds of which none of them names one ("no single bound" is one), or its
-  range of the share of a class lies outside of the shares that the quiet runs give it: of the class that leads in it, and of each that
+  limit, its efficiency (a lower limit) is above theirs, of the bounds that it names none of them names one ("no single bound" is one), or
+  its range of the share of a class lies outside of the shares that the quiet runs give it: of the class that leads in it, and of each that
   leads in a quiet run. The machine's own speed changes from minute to minute, because it is shared below the system, too. So a fixed
   piece of work, which does not use rooflines, is timed before and after every run, and steps are compared in multiples of its time
   (the shorter and the longer of the two times give a range). As a control, each quiet run is compared with the other quiet ones by

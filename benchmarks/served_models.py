@@ -123,7 +123,7 @@ def llava(of: dict[str, Any]) -> Sizes:
 
 
 def qwen_vl(of: dict[str, Any]) -> Sizes:
-    """A Qwen2 behind an image of 448 x 448: patches of 14 x 14 in windows of 8 x 8, in four layers all of them, four patches a token."""
+    """A Qwen2 behind an image of 448 x 448: patches of 14 x 14 in windows of 8 x 8, in four layers all of them, four for a token."""
     text, vision = of["text_config"], of["vision_config"]
     hidden, inner, patches = vision["hidden_size"], vision["intermediate_size"], (448 // 14) ** 2
     layers, width = Layers(before=patches // 4), text["hidden_size"]

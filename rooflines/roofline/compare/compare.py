@@ -136,14 +136,17 @@ def compare(
         return [None if one.significant and low <= one.ratio <= high else one for one in found]
 
     pace = _apart(pace, before, after) if unsure else _with_noise(pace, before, after, calibration)
-    ratios = (pace.ratio, pace.noise.ratio if pace.noise is not None else pace.ratio)
+    found = [one for one in (pace, pace.noise) if one is not None]
+    # A ratio is known as well as its interval says, and any in it may be the right one.
+    intervals = [one.ci95 or (one.ratio, one.ratio) for one in found]
+    explained = low < high and any(least <= high and most >= low for least, most in intervals)
     # Neither noise nor other programs add operators.
     other_work = abs(math.log(by_work)) > _OTHER_WORK and (by_work > 1) == (pace.ratio > 1)
     if judged and other_work and pace.exceeds_noise is False:
         pace = replace(pace, exceeds_noise=True)
     elif judged and not other_work:
         may_be = is_delayed(before) or is_delayed(after)
-        if may_be or (pace.exceeds_noise and any(low <= one <= high for one in ratios)):
+        if may_be or (pace.exceeds_noise and explained):
             pace = replace(pace, exceeds_noise=None)
     comparison = Comparison(
         a=_subject(before, sources[0]),
