@@ -13,9 +13,9 @@ Fails if
 - a disturbed run that is judged is further from the quiet ones than ``LIMIT`` without saying that new pages of memory divide the step
   otherwise from run to run, or
 - a disturbed run contradicts the quiet ones: its range of the step lies below all of theirs, or above them without being called a
-  limit, its efficiency (a lower limit) is above theirs, of the bounds that it names none of them names one ("no single bound" is one), or
-  its range of the share of a class lies outside of the shares that the quiet runs give it: of the class that leads in it, and of each that
-  leads in a quiet run. The machine's own speed changes from minute to minute, because it is shared below the system, too. So a fixed
+  limit, its efficiency (a lower limit) is above theirs, of the bounds that it names none of them names one ("no single bound" is
+  one), or its range of the share of a class lies outside of the shares that the quiet runs give it: of the class that leads in it, and
+  of each that leads in a quiet run. The machine's own speed changes from minute to minute, because it is shared below the system, too. So a fixed
   piece of work, which does not use rooflines, is timed before and after every run, and steps are compared in multiples of its time
   (the shorter and the longer of the two times give a range). As a control, each quiet run is compared with the other quiet ones by
   the same rule, but for the shares, of which a quiet run gives no range, or
