@@ -16,9 +16,9 @@ Fails if
   limit, its efficiency (a lower limit) is above theirs, of the bounds that it names none of them names one ("no single bound" is
   one), or its range of the share of a class lies outside of the shares that the quiet runs give it: of the class that leads in it, and
   of each that leads in a quiet run. The machine's own speed changes from minute to minute, because it is shared below the system, too.
-  So a fixed piece of work, which does not use rooflines, is timed before and after every run, and steps are compared in multiples of its time
-  (the shorter and the longer of the two times give a range). As a control, each quiet run is compared with the other quiet ones by
-  the same rule, but for the shares, of which a quiet run gives no range, or
+  So a fixed piece of work, which does not use rooflines, is timed before and after every run, and steps are compared in multiples of
+  its time (the shorter and the longer of the two times give a range). As a control, each quiet run is compared with the other quiet
+  ones by the same rule, but for the shares, of which a quiet run gives no range, or
 - ``rooflines check`` of a disturbed run against the last quiet one, which ran the same code, exits with another code than 0.
 
 ``--only`` keeps what the file has of other workloads; without a name nothing is run, and the file is judged again.
