@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 RESULTS = Path(__file__).parent / "results" / "served_models.md"
+# Published sizes; Whisper's with 1,024 positions instead of 448, because the prompts are longer than that.
+CONFIGURATIONS = Path(__file__).with_name("served_configurations.json")
 BATCH, PROMPT, NEW = 2, 512, 64
 # The mean context of a token of decode, itself included.
 CONTEXT = PROMPT + NEW // 2
@@ -407,45 +409,6 @@ def qwen3_next(of: dict[str, Any]) -> Sizes:
     return layers.sizes()
 
 
-LLAMA_8B = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "max_position_embeddings": 131072,
-    "tie_word_embeddings": False,
-}
-DEEPSEEK_V3 = {
-    "model_type": "deepseek_v3",
-    "hidden_size": 7168,
-    "num_hidden_layers": 61,
-    "num_attention_heads": 128,
-    "num_key_value_heads": 128,
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "intermediate_size": 18432,
-    "moe_intermediate_size": 2048,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-    "first_k_dense_replace": 3,
-    "n_group": 8,
-    "topk_group": 4,
-    "vocab_size": 129280,
-    "max_position_embeddings": 163840,
-    "tie_word_embeddings": False,
-    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["gate", "weights_proj"]},
-}
-CHANNELS = {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}, "input_activations": {"num_bits": 8, "type": "float"}}
-NVFP4 = {name: {"num_bits": 4, "type": "float", "group_size": 16} for name in ("weights", "input_activations")}
-
-
 def both_halves(
     hidden: int, inner: int, layers_of: tuple[int, int], heads: tuple[int, int], read: int, begins: int, **more: Any
 ) -> Layers:
@@ -509,433 +472,33 @@ def whisper(of: dict[str, Any]) -> Sizes:
     return layers.sizes()
 
 
-class Model(NamedTuple):
-    """A configuration and its closed form."""
-
-    config: dict[str, Any]
-    form: Callable[[dict[str, Any]], Sizes]
-
-
-MODELS = {
-    "Llama 3.1 8B, fp8": Model(
-        {
-            **LLAMA_8B,
-            "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"], "config_groups": {"a": CHANNELS}},
-        },
-        lambda of: dense(of, 8),
-    ),
-    "Llama 3.1 8B, nvfp4": Model(
-        {
-            **LLAMA_8B,
-            "quantization_config": {
-                "quant_method": "modelopt",
-                "quant_algo": "NVFP4",
-                "ignore": ["lm_head"],
-                "config_groups": {"a": NVFP4},
-            },
-        },
-        lambda of: dense(of, 4.5),
-    ),
-    "Qwen2.5 7B, AWQ": Model(
-        {
-            "model_type": "qwen2",
-            "hidden_size": 3584,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 28,
-            "num_key_value_heads": 4,
-            "intermediate_size": 18944,
-            "vocab_size": 152064,
-            "max_position_embeddings": 32768,
-            "tie_word_embeddings": False,
-            "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
-        },
-        lambda of: dense(of, 4 + 20 / 128, bias=True),
-    ),
-    "Gemma 2 9B": Model(
-        {
-            "model_type": "gemma2",
-            "hidden_size": 3584,
-            "num_hidden_layers": 42,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 8,
-            "head_dim": 256,
-            "intermediate_size": 14336,
-            "vocab_size": 256000,
-            "sliding_window": 4096,
-            "max_position_embeddings": 8192,
-        },
-        gemma2,
-    ),
-    "Qwen3 30B-A3B, fp8": Model(
-        {
-            "model_type": "qwen3_moe",
-            "hidden_size": 2048,
-            "num_hidden_layers": 48,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 4,
-            "head_dim": 128,
-            "intermediate_size": 6144,
-            "moe_intermediate_size": 768,
-            "num_experts": 128,
-            "num_experts_per_tok": 8,
-            "vocab_size": 151936,
-            "max_position_embeddings": 40960,
-            "tie_word_embeddings": False,
-            "quantization_config": {
-                "quant_method": "fp8",
-                "weight_block_size": [128, 128],
-                "modules_to_not_convert": ["lm_head", "mlp.gate"],
-            },
-        },
-        qwen3_moe,
-    ),
-    "Qwen3-Coder 480B-A35B, fp8": Model(
-        {
-            "model_type": "qwen3_moe",
-            "hidden_size": 6144,
-            "num_hidden_layers": 62,
-            "num_attention_heads": 96,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "intermediate_size": 8192,
-            "moe_intermediate_size": 2560,
-            "num_experts": 160,
-            "num_experts_per_tok": 8,
-            "vocab_size": 151936,
-            "max_position_embeddings": 262144,
-            "tie_word_embeddings": False,
-            "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["mlp.gate"]},
-        },
-        qwen3_moe,
-    ),
-    "gpt-oss 20B, mxfp4": Model(
-        {
-            "model_type": "gpt_oss",
-            "hidden_size": 2880,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 64,
-            "num_key_value_heads": 8,
-            "head_dim": 64,
-            "intermediate_size": 2880,
-            "num_local_experts": 32,
-            "num_experts_per_tok": 4,
-            "vocab_size": 201088,
-            "sliding_window": 128,
-            "max_position_embeddings": 131072,
-            "tie_word_embeddings": False,
-            "quantization_config": {
-                "quant_method": "mxfp4",
-                "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
-            },
-        },
-        gpt_oss,
-    ),
-    "Llama 4 Scout, text": Model(
-        {
-            "model_type": "llama4_text",
-            "hidden_size": 5120,
-            "num_hidden_layers": 48,
-            "num_attention_heads": 40,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "intermediate_size": 8192,
-            "intermediate_size_mlp": 16384,
-            "num_local_experts": 16,
-            "num_experts_per_tok": 1,
-            "interleave_moe_layer_step": 1,
-            "vocab_size": 202048,
-            "attention_chunk_size": 8192,
-            "max_position_embeddings": 262144,
-            "use_qk_norm": True,
-            "tie_word_embeddings": False,
-        },
-        llama4,
-    ),
-    "GLM-4.5 Air": Model(
-        {
-            "model_type": "glm4_moe",
-            "hidden_size": 4096,
-            "num_hidden_layers": 46,
-            "num_attention_heads": 96,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "intermediate_size": 10944,
-            "moe_intermediate_size": 1408,
-            "n_routed_experts": 128,
-            "n_shared_experts": 1,
-            "num_experts_per_tok": 8,
-            "first_k_dense_replace": 1,
-            "vocab_size": 151552,
-            "attention_bias": True,
-            "use_qk_norm": False,
-            "n_group": 1,
-            "topk_group": 1,
-            "max_position_embeddings": 131072,
-            "tie_word_embeddings": False,
-        },
-        glm4_moe,
-    ),
-    "DBRX": Model(
-        {
-            "model_type": "dbrx",
-            "d_model": 6144,
-            "n_heads": 48,
-            "n_layers": 40,
-            "max_seq_len": 32768,
-            "vocab_size": 100352,
-            "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 500000},
-            "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4, "hidden_size": 6144},
-        },
-        dbrx,
-    ),
-    "JetMoe 8B": Model(
-        {
-            "model_type": "jetmoe",
-            "hidden_size": 2048,
-            "num_hidden_layers": 24,
-            "num_key_value_heads": 16,
-            "kv_channels": 128,
-            "num_experts_per_tok": 2,
-            "num_local_experts": 8,
-            "intermediate_size": 5632,
-            "vocab_size": 32000,
-            "max_position_embeddings": 4096,
-            "tie_word_embeddings": True,
-        },
-        jetmoe,
-    ),
-    "DeepSeek-V3, fp8": Model(DEEPSEEK_V3, deepseek),
-    "Kimi K2, fp8": Model(
-        {
-            **DEEPSEEK_V3,
-            "num_attention_heads": 64,
-            "num_key_value_heads": 64,
-            "n_routed_experts": 384,
-            "first_k_dense_replace": 1,
-            "n_group": 1,
-            "topk_group": 1,
-            "vocab_size": 163840,
-        },
-        deepseek,
-    ),
-    "DeepSeek-V3.2, fp8": Model(
-        {**DEEPSEEK_V3, "model_type": "deepseek_v32", "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048}, deepseek
-    ),
-    "Mamba 2.8B": Model(
-        {
-            "model_type": "mamba",
-            "hidden_size": 2560,
-            "num_hidden_layers": 64,
-            "state_size": 16,
-            "intermediate_size": 5120,
-            "time_step_rank": 160,
-            "conv_kernel": 4,
-            "expand": 2,
-            "vocab_size": 50280,
-            "use_conv_bias": True,
-        },
-        mamba,
-    ),
-    "Falcon Mamba 7B": Model(
-        {
-            "model_type": "falcon_mamba",
-            "hidden_size": 4096,
-            "num_hidden_layers": 64,
-            "state_size": 16,
-            "intermediate_size": 8192,
-            "time_step_rank": 256,
-            "conv_kernel": 4,
-            "expand": 2,
-            "vocab_size": 65024,
-            "use_conv_bias": True,
-            "tie_word_embeddings": False,
-        },
-        mamba,
-    ),
-    "Codestral Mamba 7B": Model(
-        {
-            "model_type": "mamba2",
-            "hidden_size": 4096,
-            "num_hidden_layers": 64,
-            "num_heads": 128,
-            "head_dim": 64,
-            "state_size": 128,
-            "n_groups": 8,
-            "conv_kernel": 4,
-            "expand": 2,
-            "vocab_size": 32768,
-            "chunk_size": 256,
-            "tie_word_embeddings": False,
-        },
-        mamba2,
-    ),
-    "Jamba 52B": Model(
-        {
-            "model_type": "jamba",
-            "hidden_size": 4096,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "intermediate_size": 14336,
-            "num_experts": 16,
-            "num_experts_per_tok": 2,
-            "expert_layer_period": 2,
-            "expert_layer_offset": 1,
-            "attn_layer_period": 8,
-            "attn_layer_offset": 4,
-            "mamba_d_state": 16,
-            "mamba_d_conv": 4,
-            "mamba_expand": 2,
-            "mamba_dt_rank": 256,
-            "vocab_size": 65536,
-            "max_position_embeddings": 262144,
-            "tie_word_embeddings": False,
-        },
-        jamba,
-    ),
-    "Bamba 9B": Model(
-        {
-            "model_type": "bamba",
-            "hidden_size": 4096,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "intermediate_size": 14336,
-            "attn_layer_indices": [9, 18, 27],
-            "mamba_n_heads": 128,
-            "mamba_d_head": 64,
-            "mamba_d_state": 128,
-            "mamba_n_groups": 1,
-            "mamba_d_conv": 4,
-            "mamba_expand": 2,
-            "vocab_size": 128256,
-            "max_position_embeddings": 262144,
-            "tie_word_embeddings": False,
-        },
-        bamba,
-    ),
-    "Qwen3-Next 80B-A3B": Model(
-        {
-            "model_type": "qwen3_next",
-            "hidden_size": 2048,
-            "num_hidden_layers": 48,
-            "num_attention_heads": 16,
-            "num_key_value_heads": 2,
-            "head_dim": 256,
-            "linear_num_key_heads": 16,
-            "linear_num_value_heads": 32,
-            "linear_key_head_dim": 128,
-            "linear_value_head_dim": 128,
-            "linear_conv_kernel_dim": 4,
-            "num_experts": 512,
-            "num_experts_per_tok": 10,
-            "moe_intermediate_size": 512,
-            "shared_expert_intermediate_size": 512,
-            "intermediate_size": 5120,
-            "vocab_size": 151936,
-            "full_attention_interval": 4,
-            "max_position_embeddings": 262144,
-            "tie_word_embeddings": False,
-        },
-        qwen3_next,
-    ),
-    "LLaVA 1.5 7B, an image": Model(
-        {
-            "model_type": "llava",
-            "image_token_index": 32000,
-            "tie_word_embeddings": False,
-            "vision_feature_layer": -2,
-            "vision_config": {
-                "model_type": "clip_vision_model",
-                "hidden_size": 1024,
-                "intermediate_size": 4096,
-                "num_hidden_layers": 24,
-                "num_attention_heads": 16,
-                "image_size": 336,
-                "patch_size": 14,
-                "projection_dim": 768,
-            },
-            "text_config": {
-                "model_type": "llama",
-                "hidden_size": 4096,
-                "intermediate_size": 11008,
-                "num_hidden_layers": 32,
-                "num_attention_heads": 32,
-                "num_key_value_heads": 32,
-                "vocab_size": 32064,
-                "max_position_embeddings": 4096,
-            },
-        },
-        llava,
-    ),
-    "Qwen2.5-VL 7B, an image": Model(
-        {
-            "model_type": "qwen2_5_vl",
-            "tie_word_embeddings": False,
-            "text_config": {
-                "model_type": "qwen2_5_vl_text",
-                "hidden_size": 3584,
-                "num_hidden_layers": 28,
-                "num_attention_heads": 28,
-                "num_key_value_heads": 4,
-                "intermediate_size": 18944,
-                "vocab_size": 152064,
-                "max_position_embeddings": 128000,
-            },
-            "vision_config": {"hidden_size": 1280, "out_hidden_size": 3584, "depth": 32, "intermediate_size": 3420, "num_heads": 16},
-        },
-        qwen_vl,
-    ),
-    "Flan-T5 XL": Model(
-        {
-            "model_type": "t5",
-            "d_model": 2048,
-            "d_kv": 64,
-            "d_ff": 5120,
-            "num_layers": 24,
-            "num_decoder_layers": 24,
-            "num_heads": 32,
-            "feed_forward_proj": "gated-gelu",
-            "vocab_size": 32128,
-            "n_positions": 512,
-            "decoder_start_token_id": 0,
-            "tie_word_embeddings": False,
-        },
-        t5,
-    ),
-    "BART large": Model(
-        {
-            "model_type": "bart",
-            "d_model": 1024,
-            "encoder_layers": 12,
-            "decoder_layers": 12,
-            "encoder_attention_heads": 16,
-            "decoder_attention_heads": 16,
-            "encoder_ffn_dim": 4096,
-            "decoder_ffn_dim": 4096,
-            "vocab_size": 50265,
-            "max_position_embeddings": 1024,
-        },
-        bart,
-    ),
-    # The published one has 448 positions, fewer than these prompts.
-    "Whisper large v3, 1024 positions": Model(
-        {
-            "model_type": "whisper",
-            "d_model": 1280,
-            "encoder_layers": 32,
-            "decoder_layers": 32,
-            "encoder_attention_heads": 20,
-            "decoder_attention_heads": 20,
-            "encoder_ffn_dim": 5120,
-            "decoder_ffn_dim": 5120,
-            "vocab_size": 51866,
-            "num_mel_bins": 128,
-            "max_source_positions": 1500,
-            "max_target_positions": 1024,
-        },
-        whisper,
-    ),
+# The closed form of each model in served_configurations.json.
+FORMS: dict[str, Callable[[dict[str, Any]], Sizes]] = {
+    "Llama 3.1 8B, fp8": lambda of: dense(of, 8),
+    "Llama 3.1 8B, nvfp4": lambda of: dense(of, 4.5),
+    "Qwen2.5 7B, AWQ": lambda of: dense(of, 4 + 20 / 128, bias=True),
+    "Gemma 2 9B": gemma2,
+    "Qwen3 30B-A3B, fp8": qwen3_moe,
+    "Qwen3-Coder 480B-A35B, fp8": qwen3_moe,
+    "gpt-oss 20B, mxfp4": gpt_oss,
+    "Llama 4 Scout, text": llama4,
+    "GLM-4.5 Air": glm4_moe,
+    "DBRX": dbrx,
+    "JetMoe 8B": jetmoe,
+    "DeepSeek-V3, fp8": deepseek,
+    "Kimi K2, fp8": deepseek,
+    "DeepSeek-V3.2, fp8": deepseek,
+    "Mamba 2.8B": mamba,
+    "Falcon Mamba 7B": mamba,
+    "Codestral Mamba 7B": mamba2,
+    "Jamba 52B": jamba,
+    "Bamba 9B": bamba,
+    "Qwen3-Next 80B-A3B": qwen3_next,
+    "LLaVA 1.5 7B, an image": llava,
+    "Qwen2.5-VL 7B, an image": qwen_vl,
+    "Flan-T5 XL": t5,
+    "BART large": bart,
+    "Whisper large v3, 1024 positions": whisper,
 }
 
 
@@ -976,16 +539,15 @@ def counted(config: dict[str, Any]) -> Sizes:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=MODELS, default=list(MODELS))
-    wrong = 0
+    parser.add_argument("--only", nargs="+", choices=FORMS, default=list(FORMS))
+    wrong, configurations = 0, json.loads(CONFIGURATIONS.read_text())
     lines = [
         f"{BATCH} sequences, prompts of {PROMPT} tokens, {NEW} new ones; decode is a token of each at a context of {CONTEXT}.\n",
         "| model | weights | FLOPs of prefill | of a token of decode | KV cache and states | differs |",
         "|---|---:|---:|---:|---:|---|",
     ]
     for name in parser.parse_args().only:
-        model = MODELS[name]
-        known, found = model.form(model.config), counted(model.config)
+        known, found = FORMS[name](configurations[name]), counted(configurations[name])
         said = []
         for field, closed, ours in zip(Sizes._fields, known, found, strict=True):
             if abs(ours - closed) > TOLERANCE * max(closed, 1):
@@ -994,7 +556,7 @@ def main() -> int:
         cells = f"{found.weights / 2**30:.2f} GiB | {found.prefill:.4g} | {found.decode:.4g} | {found.cache / 2**20:.1f} MiB"
         lines.append(f"| {name} | {cells} | {'; '.join(said) or 'no'} |")
         print(lines[-1], flush=True)
-    if wrong == 0 and len(lines) == len(MODELS) + 3:
+    if wrong == 0 and len(lines) == len(FORMS) + 3:
         RESULTS.write_text("\n".join(lines) + "\n")
     print(f"{len(lines) - 3} models, {wrong} figures that differ")
     return bool(wrong)

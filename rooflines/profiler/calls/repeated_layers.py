@@ -22,8 +22,6 @@ from rooflines.profiler.hooks.replaced import Function
 from rooflines.profiler.tree.tree import Module
 
 _NUMBERED = frozenset({"layer_idx"})  # what tells layers of a kind apart
-# The KV caches in that of a decoder with an encoder.
-_CACHES = ("self_attention_cache", "cross_attention_cache")
 
 
 class RepeatedLayers:
@@ -77,7 +75,7 @@ class RepeatedLayers:
                 return result
             self._like[number] = like
             for value in (*args, *kwargs.values()):
-                for cache in (value, *(getattr(value, name, None) for name in _CACHES)):
+                for cache in caches_in(value):
                     if isinstance(layers := getattr(cache, "layers", None), list):
                         _fill(layers[number], layers[like])
             return hidden
@@ -153,6 +151,12 @@ def _shapes(values: Any) -> tuple[Any, ...]:
         else id(leaf)
         for leaf in tree_leaves(values)
     )
+
+
+def caches_in(cache: Any) -> tuple[Any, ...]:
+    """The cache of a decoder, and behind it that of what an encoder gave, where there is one."""
+    names = "self_attention_cache", "cross_attention_cache"
+    return tuple(getattr(cache, name) for name in names) if hasattr(cache, names[0]) else (cache,)
 
 
 def _fill(layer: Any, like: Any) -> None:

@@ -225,16 +225,12 @@ def make_cache(config: Any, kind: KVCache, slots: int) -> Any:
     return transformers.DynamicCache(config=config)
 
 
-def caches_in(cache: Any) -> tuple[Any, ...]:
-    """The cache of a decoder, and behind it that of what an encoder gave, where there is one."""
-    names = "self_attention_cache", "cross_attention_cache"
-    return tuple(getattr(cache, name) for name in names) if hasattr(cache, names[0]) else (cache,)
-
-
 def cache_tensors(cache: Any) -> Iterator[torch.Tensor]:
     """The keys, values and states in a cache."""
     import torch
     from torch.utils._pytree import tree_leaves
+
+    from rooflines.profiler.calls.repeated_layers import caches_in
 
     return (
         leaf
@@ -254,6 +250,7 @@ def generation_sizes(generator: Any, cache: Any) -> GenerationSizes:
     import torch
 
     from rooflines.profiler.calls.memory import storages
+    from rooflines.profiler.calls.repeated_layers import caches_in
 
     layers = getattr(caches_in(cache)[0], "layers", ())
     each = [

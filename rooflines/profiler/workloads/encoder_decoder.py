@@ -41,7 +41,8 @@ class EncoderDecoder(CausalModel):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        read = f"sound of {self._features.shape[-1]:,} columns" if self._sound else "the prompts"
+        frames = f"a spectrogram of {self._features.shape[-1]:,} frames"
+        read = frames if self._sound else "the prompts"
         begins = "the prompts" if self._sound else "a start token"
         return (f"the encoder reads {read}, and the decoder begins with {begins}",)
 

@@ -312,6 +312,8 @@ def setting(analysis: Analysis, option: str, value: bool | int | str) -> Setting
     compiled of what is mostly on complex numbers."""
     if option == "compile" and analysis.basis.is_complex:
         return larger_batch(analysis)
+    if option == "compile" and analysis.workload.kv_cache not in (None, "static"):
+        return "--kv-cache static --compile on: with a static KV cache every decode step has the same shapes"
     return Setting(option, value, None if analysis.workload.source == "model" else BY_NAME[option].in_code)
 
 

@@ -29,7 +29,7 @@ from rooflines.roofline.advise.case import Advice, Case, Rule, Setting, device_k
 from rooflines.roofline.advise.plan import Planned, in_order, planned
 from rooflines.roofline.advise.verdict import ONE_THREAD
 from rooflines.roofline.analysis import Analysis, Finding, Key
-from rooflines.roofline.judge.step.interference import busy, delayed, is_delayed
+from rooflines.roofline.judge.step.interference import busy, delayed, is_delayed, undivided
 from rooflines.roofline.replay.replays import Replays
 
 # What is below this share of a step is not worth a sentence.
@@ -107,15 +107,16 @@ def find_plan(analysis: Analysis, replays: Replays | None = None) -> Planned:
     )
     case = Case(analysis)
     least_s = WORTH * case.step_s
-    pairs = [*_found(case, rules, least_s)]
-    if not pairs and analysis.other_programs is not None:
+    untold = bool(undivided(analysis))
+    pairs = [] if untold else [*_found(case, rules, least_s)]
+    if not pairs and not untold and analysis.other_programs is not None:
         # Beside other programs no gain is certain, so the largest one is listed even if it is small.
         least_s = 0.0
         every = _found(Case(analysis), rules, least_s)
         pairs = sorted(every, key=lambda pair: -(pair[0].saves_s or 0.0))[:1]
     plan = Planned([finding for finding, _ in pairs]) if replays is None else planned(pairs, replays, least_s)
     more = [_MORE_STEPS] if start_up else []
-    if is_delayed(analysis):
+    if untold or is_delayed(analysis):
         more += _disturbed(analysis)
     return plan._replace(findings=(*in_order(plan.findings)[:MOST], *more))
 

@@ -167,7 +167,9 @@ def verdict(analysis: Analysis) -> str:
         title = best.title[0].lower() + best.title[1:] if best.title[1:2].islower() else best.title
         gain, about = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
         gain += " of other changes" * waits
-        saved = f"{about} {seconds(_first_s(best))} of {whole}"
+        # In the list it is the first of a chain, which leaves the others their part.
+        gain_s = best.gain_s if best.alone_s is None and best is analysis.findings[0] else _first_s(best)
+        saved = f"{about} {seconds(gain_s)} of {whole}"
         sentences.append(f"Largest {gain}: {title}, which saves {saved}.")
     sentences.append(unsteady(analysis))
     return " ".join(text for text in sentences if text)

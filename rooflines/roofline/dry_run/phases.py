@@ -18,7 +18,7 @@ import msgspec
 from rooflines.errors import RooflinesError, WorkloadError, first_line
 from rooflines.profiler.hooks.generation_phases import generating
 from rooflines.profiler.records import GenerationSizes, StepMemory, Workload
-from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors, caches_in
+from rooflines.profiler.workloads.causal_models import CausalModel, cache_tensors
 from rooflines.profiler.workloads.generation import next_logits
 from rooflines.profiler.workloads.prepare import Prepared, prepare
 from rooflines.profiler.workloads.steps import make_autocast
@@ -181,6 +181,7 @@ class _Phases:
         if self._filled is None:
             return None
         from rooflines.profiler.calls.fakes import Building
+        from rooflines.profiler.calls.repeated_layers import caches_in
 
         with self._mode, Building(self._mode):
             cache = self._generator.new_cache("static", slots)

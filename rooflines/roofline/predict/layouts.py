@@ -80,7 +80,8 @@ def parse_layouts(generation: GenerationCount, texts: Sequence[str]) -> tuple[La
     for text in texts:
         try:
             if text.isdigit():
-                found += layouts_of(int(text), experts=facts.chosen > 0, heads=facts.heads)
+                usual = layouts_of(int(text), experts=facts.chosen > 0, heads=facts.heads)
+                found += (layout for layout in usual if layout.pipeline == 1 or not facts.encodes)
                 continue
             sizes = {
                 _WAYS[way.strip()]: int(size) for way, size in (part.split("=") for part in text.split(","))
@@ -90,6 +91,8 @@ def parse_layouts(generation: GenerationCount, texts: Sequence[str]) -> tuple[La
                 raise ValueError(f"the layout divides {facts.heads} heads by {layout.tensor}")
             if layout.pipeline > max(facts.layers, 1):
                 raise ValueError(f"the layout has {layout.pipeline} stages for {facts.layers} layers")
+            if layout.pipeline > 1 and facts.encodes:
+                raise ValueError("a layout with stages is not known for a model that has an encoder, too")
             if layout.expert > 1 and not facts.chosen:
                 raise ValueError("the layout spreads experts, of which the model has none")
             found.append(layout)
@@ -112,7 +115,8 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     experts), ``routed`` those with experts. ``kv_heads`` is None where keys and values are not cached by
     heads, or not known: then the cache is not sharded. ``block_weights_bytes`` are in the blocks,
     ``expert_weights_bytes`` in the experts, and ``head_bytes`` in the head. ``cached_item_bytes`` are those
-    of a number in the KV cache, where it has fewer.
+    of a number in the KV cache, where it has fewer. ``encodes`` is whether prefill has blocks that decode has
+    not: those of an encoder, or of a vision tower.
     """
 
     layers: int
@@ -127,6 +131,7 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     expert_weights_bytes: int = 0
     head_bytes: int = 0
     cached_item_bytes: float | None = None
+    encodes: bool = False
 
 
 def network_facts(generation: GenerationCount) -> NetworkFacts:
@@ -171,7 +176,14 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
         expert_weights_bytes=sum(size for row, size in held if row in grouped),
         head_bytes=sum(size for row, size in held if row.part == "head"),
         cached_item_bytes=generation.cached_item_bytes,
+        encodes=bool(_blocks(generation.phases[0]) - _blocks(phase)),
     )
+
+
+def _blocks(phase: PhaseCount) -> set[str]:
+    """The paths of the blocks that a phase runs."""
+    found = (_BLOCK.search(row.module) for row in phase.count.operators)
+    return {one.string[: one.end(1)] for one in found if one is not None}
 
 
 def _is_attention(one: Operator) -> bool:

@@ -122,8 +122,12 @@ def _channels_last(run: Repeatable) -> Values:
 def _compiled(run: Repeatable) -> Values:
     if run.analysis.compiled or run.analysis.workload.compiled:
         return []
-    graphs = [("compiled (reduce-overhead)", "reduce-overhead")]
-    return [("compiled", "on"), *(graphs if _on_cuda(run) and run.is_of_model else [])]
+    ways = [("compiled", "on")]
+    if _on_cuda(run) and run.is_of_model:
+        ways.append(("compiled (reduce-overhead)", "reduce-overhead"))
+    # A cache that grows would give each token other shapes.
+    cache = {"kv_cache": "static"} if run.analysis.workload.kv_cache is not None else {}
+    return [(label, {"compile": way, **cache}) for label, way in ways]
 
 
 def _threads(run: Repeatable) -> Values:

@@ -76,6 +76,17 @@ def test_beside_other_programs_the_largest_small_gain_is_listed(monkeypatch):
     assert [one.title for one in find(shared)] == [largest.title]
 
 
+def test_steps_that_tell_nothing_give_no_saving():
+    others = OtherPrograms(busy=1.5, threads=2, judged=False)
+    slow = replace(steps(), profiler_dilation=200.0)
+    add = row("aten::add", 0.03, 0.006, category="element-wise", calls=100)
+    made = analysis(add, idle={"host_bound": 0.05}, device="cpu", steps=slow, other_programs=others)
+    told = [finding.saves_s for finding in find(replace(made, steps=steps()))]
+    assert any(told)
+    assert not any(finding.saves_s for finding in find(made))
+    assert next(finding.option for finding in find(made)) == "wait_quiet"
+
+
 def test_a_machine_that_is_not_quiet_is_said_after_the_answer():
     shared = waiting(steps=steps(), other_programs=OtherPrograms(busy=1.2, threads=2))
     assert verdict(shared).endswith(" Shared machine: other programs took 1.2 of 2 processors.")

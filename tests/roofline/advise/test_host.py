@@ -189,6 +189,16 @@ def test_python_between_the_operators_of_a_cpu():
     )
 
 
+@pytest.mark.parametrize(
+    ("cache", "first"), [("dynamic", "--kv-cache static --compile on: "), ("static", "compile='on'"), (None, "compile='on'")]
+)
+def test_compiling_a_generation_needs_a_cache_of_one_size(cache, first):
+    """The command refuses to compile decode steps whose cache grows."""
+    workload = Workload(name="hf:gpt2", mode="generate", batch_size=1, kv_cache=cache)
+    found = host.between_operators(case(idle={"host_bound": 0.04}, device="cpu", workload=workload))
+    assert str(found.suggestion).startswith(first)
+
+
 @pytest.mark.parametrize(("device", "threads", "cores", "said"), [("cpu", 8, 4, True), ("cpu", 4, 4, False), ("cuda:0", 8, 4, False),
                                                                   ("cpu", 8, None, False)])  # fmt: skip
 def test_more_threads_than_cores(device, threads, cores, said):

@@ -258,3 +258,11 @@ def test_links_of_sheets(name, link, rate):
     found = catalog.peer_link(search.only(name).sheet)
     assert found.name == link
     assert found.value == pytest.approx(rate)
+
+
+def test_a_model_with_an_encoder_has_no_stages():
+    options = PointOptions(mode="generate", device="cpu", prompt_length=8, new_tokens=4)
+    found = count_generation("hf:t5", options, served=True)
+    assert {layout.pipeline for layout in parse_layouts(found, ["4"])} == {1}
+    with pytest.raises(UsageError, match="stages is not known for a model that has an encoder"):
+        parse_layouts(found, ["tp=2,pp=2"])

@@ -21,8 +21,8 @@ from rooflines.units import counted, known_to, percent, seconds, significant
 WIDE = 0.10
 # The fewest quiet timed steps that tell the time of a step, and the fewest quiet traced ones that divide it.
 FEWEST_TIMED, FEWEST_TRACED = 5, 3
-# Profiling makes a step of the shortest operators four times as long; traced steps that take longer than this
-# were waiting for processors, whatever ran in them.
+# The profiler makes steps of the shortest operators four times as long. Traced steps that took more than ten
+# times as long spent most of their time waiting for a processor.
 _MOST_DILATION = 10.0
 # New pages that take more of a step decide which operators it is spent in.
 _PAGING = 0.08
@@ -254,7 +254,11 @@ def _on_cpu(facts: RunFile) -> bool:
 
 def busy(found: OtherPrograms, *, named: bool = False) -> str:
     """How many processors other programs took, their names where ``named``."""
-    names = ", ".join(f"{name} {significant(cores, 2)}" for name, cores in found.programs.items())
+    # They were sampled at other moments than the steps, so single ones may have more than all have here.
+    parts = sum(found.programs.values()) <= found.busy
+    names = ", ".join(
+        f"{name} {significant(cores, 2)}" if parts else name for name, cores in found.programs.items()
+    )
     return (
         f"other programs took {significant(found.busy, 2)} of {found.threads} "
         f"processors{f' ({names})' if named and names else ''}"
