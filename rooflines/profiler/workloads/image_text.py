@@ -42,6 +42,8 @@ class ImageTextModel(CausalModel):
         batch, like = len(self.prompts), {"dtype": self.network.dtype, "device": self.prompts.device}
         side = getattr(vision, "image_size", None) or _SIDE
         channels = getattr(vision, "num_channels", getattr(vision, "in_channels", 3))
+        #: the side of the images in pixels
+        self.image_size: int = side if isinstance(side, int) else side[0]
         taken = inspect.signature(self.network.get_image_features).parameters
         if "image_grid_thw" in taken:  # patches of all images, and how many of them each has
             across = side // vision.patch_size

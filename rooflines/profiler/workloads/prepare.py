@@ -372,7 +372,7 @@ def _from_task(
         batch_size=batch_size,
         precision=options.precision,
         unit="images" if images is not None else task.unit,
-        image_size=images.size if images is not None else task.image_size,
+        image_size=images.size if images is not None else getattr(generator, "image_size", task.image_size),
         channels_last=options.channels_last,
         compiled=options.compile != "off",
         quantized=options.quantize if options.quantize != "none" else None,

@@ -108,6 +108,7 @@ def test_an_image_is_read_once_and_its_tokens_are_in_front_of_the_prompt(tmp_pat
     assert prefill == BATCH * (tower + projector + text) + head
     assert decode == BATCH * L * (2 * LLAMA_LAYER + 4 * (13 + seen) * A * D) + head
     assert generation.kv_bytes == BATCH * generation.kv_bytes_per_token * (PROMPT + NEW - 1 + seen)
+    assert generation.workload.image_size == 28
     assert generation.notes[-1] == "each sequence begins with an image: 4 tokens before the prompt"
 
 
