@@ -15,7 +15,6 @@ import typer
 from rooflines.cli.app import app, load
 from rooflines.cli.compare import (
     SUFFIXES,
-    Anyway,
     OutputFormat,
     Rows,
     Top,
@@ -92,7 +91,14 @@ def check(
         ),
     ] = None,
     undecided: Undecided = "pass",
-    anyway: Anyway = False,
+    anyway: Annotated[
+        bool,
+        option(
+            "Compare even if device, threads or mode differ; with --update, store a baseline whose time is "
+            "not known well enough.",
+            "--anyway",
+        ),
+    ] = False,
     **reading: Any,
 ) -> None:
     """Compare a run with the stored baseline of the same workload, or the working tree with a commit, and
@@ -141,6 +147,8 @@ def check(
     elif baseline is not None:
         from rooflines import pipeline
 
+        if not update:
+            pipeline.check_baselines(baseline)
         # One argument that is neither an option nor a script is a run; else they are the arguments of a
         # profile.
         source = (
@@ -150,7 +158,10 @@ def check(
         )
         with progress_bar(not sys.stderr.isatty()) as progress:
             if update:
-                print(f"baseline  {pipeline.update_baseline(source, baseline, **reading, progress=progress)}")
+                stored = pipeline.update_baseline(
+                    source, baseline, anyway=anyway, **reading, progress=progress
+                )
+                print(f"baseline  {stored}")
                 return
             comparison = pipeline.check(source, baseline, anyway=anyway, **reading, progress=progress)
     if benchmark is not None:
@@ -168,9 +179,14 @@ def _profiled(arguments: Sequence[str]) -> str:
 
     _check_arguments(arguments, "or profile first")
     directory = str(default_directory("check", "run"))
-    # Standard output is for the comparison.
-    with contextlib.redirect_stdout(sys.stderr):
-        _profile(["--output", directory, *arguments])
+    command = sys.argv
+    # Standard output is for the comparison; what the page suggests repeats the profile.
+    sys.argv = ["rooflines", "profile", *arguments]
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            _profile(["--output", directory, *arguments])
+    finally:
+        sys.argv = command
     return directory
 
 

@@ -2,6 +2,7 @@
 
 from rooflines.pipeline.command import default_command as default_command
 from rooflines.pipeline.comparing import check as check
+from rooflines.pipeline.comparing import check_baselines as check_baselines
 from rooflines.pipeline.comparing import compare as compare
 from rooflines.pipeline.comparing import compare_all as compare_all
 from rooflines.pipeline.comparing import update_baseline as update_baseline

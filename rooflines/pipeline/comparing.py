@@ -74,6 +74,14 @@ def compare_all(
     return comparisons
 
 
+def check_baselines(baseline: Path | str) -> None:
+    """Raise UsageError where the directory ``baseline`` has no baseline at all, before anything is run."""
+    if not any(Path(baseline).glob("*.json")):
+        raise UsageError(
+            f"no baseline in {str(baseline)!r}.", hint=f"Use {arg('update', True)} to store the first one."
+        )
+
+
 def check(
     source: Run | Path | str, baseline: Path | str, *, anyway: bool = False, **options: Unpack[AnalyzeOptions]
 ) -> Comparison:
@@ -96,12 +104,17 @@ def check(
 
 
 def update_baseline(
-    source: Run | Path | str, baseline: Path | str, **options: Unpack[AnalyzeOptions]
+    source: Run | Path | str,
+    baseline: Path | str,
+    *,
+    anyway: bool = False,
+    **options: Unpack[AnalyzeOptions],
 ) -> Path:
     """Store what a comparison needs of ``source`` as the baseline of its workload in the directory
     ``baseline``; returns the file.
 
-    Raises UsageError for a run that is not complete, or whose step time is known less well than ``WIDE``.
+    Raises UsageError for a run that is not complete, and, unless ``anyway``, for one whose step time is known
+    less well than ``WIDE``: comparisons with it are often not decided.
     """
     analysis = read_analysis(source, **options)
     if analysis.status != "complete":
@@ -109,12 +122,14 @@ def update_baseline(
             f"{_name(source)!r} is not stored as a baseline: its run is {analysis.status}.",
             hint="Give a complete run.",
         )
-    if unsure := _unsure(analysis):
+    if not anyway and (unsure := _unsure(analysis)):
         text = f"{_name(source)!r} is not stored as a baseline: {unsure}; the limit is ±{percent(WIDE)}."
         raise UsageError(
             text,
-            hint=f"Repeat the run with more steps ({arg('steps')}), on an idle machine or with "
-            f"{arg('wait_quiet')}; other programs delay {arg('threads', 1)} less.",
+            hint=f"Where other programs always run, compare with a commit (rooflines check "
+            f"{arg('against')}), which profiles both in turn, or store it with {arg('anyway', True)}: "
+            f"smaller slowdowns are then not decided. Else repeat the run with more steps ({arg('steps')}) "
+            f"or when the machine is idle ({arg('wait_quiet')}).",
         )
     stored = _baseline_file(analysis.workload, Path(baseline))
     needed = replace(

@@ -125,11 +125,13 @@ def _disturbed(analysis: Analysis) -> Iterator[Finding]:
     """What to do about a run that other programs disturbed too much to judge it."""
     ours, found = analysis.workload.source != "loop", analysis.other_programs
     again: Setting | str = Setting("wait_quiet", True) if ours else "the same loop when the machine is idle"
-    what = {REPEAT: (again, delayed(analysis))}
+    what: dict[str, tuple[Setting | str, str]] = {}
     threads = analysis.environment.threads or 1
     if found is not None and threads > 1 and device_kind(analysis) == "cpu":
         one = Setting("threads", 1, None if ours else "torch.set_num_threads(1)")
-        what[ONE_THREAD] = one, f"operators use up to {threads} threads while {busy(found)}"
+        measured = "; rooflines advise RUN --try --only threads measures what one saves" * ours
+        what[ONE_THREAD] = one, f"operators use up to {threads} threads while {busy(found)}{measured}"
+    what[REPEAT] = again, delayed(analysis)
     for title, (suggestion, evidence) in what.items():
         yield Finding(
             title=title,

@@ -53,7 +53,7 @@ _SHOW_ERRORS = ("nvidia-smi -q -d ECC,PAGE_RETIREMENT,ROW_REMAPPER", "amd-smi me
 
 _ECC = "Take this GPU out of use and check it"
 # What says that the results, or all times, are in doubt, and what others delay.
-_DOUBTS = (_ECC, GRAPHS_UNRECORDED, REPEAT, ONE_THREAD)
+_DOUBTS = (_ECC, GRAPHS_UNRECORDED, ONE_THREAD, REPEAT)
 
 
 def find_in_usage(analysis: Analysis) -> tuple[Finding, ...]:

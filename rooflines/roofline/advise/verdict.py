@@ -156,7 +156,7 @@ def verdict(analysis: Analysis) -> str:
     best = max(analysis.findings, key=_first_s, default=None)
     waits = any(one.title == ONE_THREAD for one in analysis.findings)
     if waits:
-        sentences.append("Change first: use one thread, whose saving is not known before it is measured.")
+        sentences.append("Try first: one thread, whose saving is not known before it is measured.")
     if (
         best is not None
         and _first_s(best) > 0
@@ -168,7 +168,8 @@ def verdict(analysis: Analysis) -> str:
         gain, about = ("possible gain", "up to") if best.alone_s is None else ("gain", "about")
         gain += " of other changes" * waits
         # In the list it is the first of a chain, which leaves the others their part.
-        gain_s = best.gain_s if best.alone_s is None and best is analysis.findings[0] else _first_s(best)
+        first = next(one for one in analysis.findings if _first_s(one) > 0)
+        gain_s = best.gain_s if best.alone_s is None and best is first else _first_s(best)
         saved = f"{about} {seconds(gain_s)} of {whole}"
         sentences.append(f"Largest {gain}: {title}, which saves {saved}.")
     sentences.append(unsteady(analysis))
