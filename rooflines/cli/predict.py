@@ -91,8 +91,8 @@ def predict(
         list[str] | None,
         option(
             "Parallel layout of a generation: tp=4,pp=2 (tensor, pipeline, data dp, expert ep), of a "
-            "training step: dp=8, zero1=8, zero2=8, fsdp=8; or a number of devices for all usual ones "
-            "(repeatable).",
+            "training step: dp=8, zero1=8, zero2=8, fsdp=8, with accumulated batches fsdp=8,accumulate=4; or "
+            "a number of devices for all usual ones (repeatable).",
             group=_WHERE,
             metavar="LAYOUT",
         ),

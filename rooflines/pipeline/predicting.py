@@ -3,12 +3,13 @@ measured runs."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from math import ceil
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -32,6 +33,7 @@ from rooflines.roofline.predict.forecast import (
     OperatorBound,
     StepBound,
     Targets,
+    TrainingBound,
 )
 from rooflines.roofline.predict.targets import with_misses
 from rooflines.roofline.predict.weights import SERVED
@@ -48,9 +50,11 @@ if TYPE_CHECKING:
 
 # What published measurements of GPUs tell, as a run to predict from.
 PUBLIC = "public"
-# Numbers of devices that are tried where a target is given and no layout.
-_SERVED_ON = ("1", "2", "4", "8")
+# Numbers of devices that are tried without a layout: where one device is too small, or a target is given.
+_SEVERAL = ("2", "4", "8")
+_SERVED_ON = ("1", *_SEVERAL)
 CacheType: TypeAlias = Literal["auto", "fp8"]
+_Bound = TypeVar("_Bound", LayoutBound, TrainingBound)
 
 
 @paused()
@@ -87,7 +91,8 @@ def predict(
         power: Power in W by device; by default the limit in its data sheet.
         layouts: Parallel layouts of a generation: sizes such as ``tp=4,pp=2`` (tensor, pipeline, data ``dp``,
             expert ``ep``), or the number of devices for all usual ones. Of a training step, of which each
-            device has a batch: ``dp=8``, ``zero1=8``, ``zero2=8``, ``fsdp=8``, or the number for all of them.
+            device has a batch: ``dp=8``, ``zero1=8``, ``zero2=8``, ``fsdp=8``, or the number for all of them;
+            with several batches for a step of the optimizer ``fsdp=8,accumulate=4``.
         kv_cache_dtype: ``fp8`` for a KV cache of a generation in 8 bits; ``auto`` is the precision of the
             network, or what its configuration says.
         target_ttft_s: Time to the first token, in seconds, that a generation has to reach. With a target,
@@ -205,16 +210,26 @@ def _forecast(
             _step_bound(step, device, one, efficiencies) for step, one in zip(steps, bounds, strict=True)
         )
         bound: tuple[LayoutBound, ...] = ()
-        if generation is not None and chosen and on[0].missing is None:
-            bound = bound_layouts(
+        training: tuple[TrainingBound, ...] = ()
+        if generation is not None and on[0].missing is None:
+            bounded = functools.partial(
+                bound_layouts,
                 generation,
                 device.roofs,
                 device.peer_link,
-                chosen,
                 memory_bytes=device.memory_bytes,
                 like=efficiencies,
             )
-        training = bound_training(first.step, on[0], device, trained, first.workload.precision)
+            bound = bounded(chosen)
+            if on[0].fits is False and not layouts:
+                bound = _first_fitting(bounded(parse_layouts(generation, (number,))) for number in _SEVERAL)
+        elif generation is None:
+            trains = functools.partial(
+                bound_training, first.step, on[0], device, precision=first.workload.precision
+            )
+            training = trains(trained)
+            if on[0].fits is False and first.workload.mode == "training" and not layouts:
+                training = _first_fitting(trains(parse_training_layouts((number,))) for number in _SEVERAL)
         forecasts.append(DeviceForecast(device=device, steps=on, layouts=bound, training=training))
     operators = [one for phase in first.operators.values() for one in phase]
     cached = [device.name for device in devices if any(_in_cache(step, device) for step in steps)]
@@ -234,6 +249,11 @@ def _forecast(
         unknown=tuple(dict.fromkeys(name for step in steps for name in step.unknown)),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _first_fitting(tried: Iterable[tuple[_Bound, ...]]) -> tuple[_Bound, ...]:
+    """The first layouts of which one fits."""
+    return next((found for found in tried if any(one.fits for one in found)), ())
 
 
 def _in_cache(step: CountedStep, device: DeviceFacts) -> bool:

@@ -361,6 +361,38 @@ def test_parallel_layouts_of_a_generation(tmp_path):
         predict(config(tmp_path, LLAMA), devices=[H200], layouts=["tp=2"])
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize(("options", "field", "begins"), [
+    ({"mode": "generate", "prompt_length": 20, "new_tokens": 5}, "layouts", "H100 SXM5 80GB: does not fit ("),
+    ({"mode": "training", "optimizer": "adamw", "sequence_length": 16}, "training", "2 x H100 SXM5 80GB, "),
+])  # fmt: skip
+def test_where_one_device_is_too_small_the_smallest_layout_that_fits_is_named(tmp_path, options, field, begins):
+    pytest.importorskip("transformers")
+    values = LLAMA_70B if field == "layouts" else LLAMA_70B | {"num_hidden_layers": 12}
+    model = config(tmp_path, values)
+    found = predict(model, devices=["H100 SXM5 80GB", H200, MI300X], precision="bf16", **options)
+    small, *larger = found.devices
+    capacity = small.device.memory_bytes
+    assert found.steps[0].memory.total_bytes > capacity
+    assert {getattr(bound, "layout", bound).devices for bound in getattr(small, field)} == {2}
+    fitting = [bound for bound in getattr(small, field) if bound.fits]
+    assert fitting
+    assert all(bound.memory_bytes <= capacity for bound in fitting)
+    assert [getattr(one, field) for one in larger if one.steps[0].fits] == [()] * len(larger)
+    sentences = predict_page.sentences(found)
+    assert sentences[0].startswith(begins)
+    too_small = next(text for text in sentences if "does not fit" in text)
+    assert "by memory" not in too_small
+    if field == "layouts":
+        assert "To make it fit: 2 x H100 SXM5 80GB (tensor 2), at least " in too_small
+    else:
+        assert "To make it fit: 2 devices with " in too_small
+    table = next(table for table in predict_page.page(found).tables() if table.name == field)
+    # A device that is large enough has no row, but where its link is not known.
+    headings = [row.cell(0).value for row in table.rows if row.heading]
+    assert headings == ["H100 SXM5 80GB", "Instinct MI300X: link to other devices not known"]
+
+
 @pytest.mark.parametrize(("arguments", "message", "hint"), [
     ({"devices": []}, "no device was given", "NVIDIA H200"),
     ({"devices": ["NVIDIA H2000"]}, "no data sheet for 'NVIDIA H2000'", "H200 SXM5"),

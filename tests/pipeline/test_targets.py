@@ -59,6 +59,9 @@ def test_a_prediction_decides_where_there_is_one(model):
     for bound in (tensor, pipeline):
         assert all(phase.estimate_s > phase.lower_bound_s for phase in bound.phases)
         assert bound.estimate_tokens_per_s < bound.tokens_per_s
+        # A server's sequence takes its part of a prefill for its first token, and of a decode step for each of the 31 others.
+        times = {phase.name: phase.estimate_s for phase in bound.phases}
+        assert bound.sustained_tokens_per_s == pytest.approx(8 * 32 / (times["prefill"] + 31 * times["decode"]))
     middle = (single.phases[1].lower_bound_s + single.phases[1].estimate_s) / 2
     asked = {"layouts": ["1"], "target_itl_s": middle, **OPTIONS}
     bounded = rooflines.predict(model, devices=[H200], **asked)

@@ -150,38 +150,53 @@ def _served(forecast: Forecast, targets: Targets) -> str:
     if not found:
         return f"No layout that was tried reaches {what}."
     one, bound = found[0]
-    number, price = bound.layout.devices, one.device.price_per_hour
-    times = " and ".join(
+    price = one.device.price_per_hour
+    priced = all(other.device.price_per_hour is not None for other, _ in found)
+    cost = f", {quantity(bound.layout.devices * price, '')} an hour" if price is not None else ""
+    return (
+        f"{'Cheapest' if priced else 'Fewest devices'} for {what}: {_several(one, bound)}{cost}, "
+        f"{_times(bound)}."
+    )
+
+
+def _several(one: DeviceForecast, bound: LayoutBound) -> str:
+    """``4 x H100 SXM5 80GB (tensor 4)``."""
+    number = bound.layout.devices
+    return f"{number} x {one.device.name}{f' ({bound.layout})' if number > 1 else ''}"
+
+
+def _times(bound: LayoutBound) -> str:
+    """The times of a layout's phases, predicted or at least."""
+    is_predicted = any(phase.estimate_s is not None for phase in bound.phases)
+    times = (
         f"{seconds(phase.expected_s)} {_GIVES[phase.name].replace('first', 'to the first')}"
         for phase in bound.phases
     )
-    is_predicted = any(phase.estimate_s is not None for phase in bound.phases)
-    priced = all(other.device.price_per_hour is not None for other, _ in found)
-    way = f" ({bound.layout})" if number > 1 else ""
-    cost = f", {quantity(number * price, '')} an hour" if price is not None else ""
-    return (
-        f"{'Cheapest' if priced else 'Fewest devices'} for {what}: {number} x {one.device.name}{way}{cost}, "
-        f"{'predicted' if is_predicted else 'at least'} {times}."
-    )
+    return f"{'predicted' if is_predicted else 'at least'} {' and '.join(times)}"
 
 
 def _trained(forecast: Forecast, one: DeviceForecast) -> str:
     """The layout of a training step on this device that fits on the fewest devices, and is fastest there."""
-    fitting = [bound for bound in one.training if bound.fits is not False]
-    if not fitting:
+    best = _smallest(one)
+    if best is None:
         least = min(one.training, key=lambda bound: bound.memory_bytes)
         return (
-            f"No layout that was tried fits on {one.device.name}: {least.way} on {least.devices} needs "
+            f"No layout that was tried fits on {one.device.name}: {least.name} on {least.devices} needs "
             f"{binary_bytes(least.memory_bytes)} on each."
         )
-    best = min(fitting, key=lambda bound: (bound.devices, bound.expected_s))
     is_predicted = best.estimate_s is not None
     rate = best.estimate_units_per_s or best.units_per_s or 0.0
     return (
-        f"{best.devices} x {one.device.name}, {best.way}: {binary_bytes(best.memory_bytes)} on each, "
+        f"{best.devices} x {one.device.name}, {best.name}: {binary_bytes(best.memory_bytes)} on each, "
         f"{'predicted' if is_predicted else 'at least'} {seconds(best.expected_s)} a step, "
         f"{'' if is_predicted else 'at most '}{quantity(rate, '')} {forecast.unit}/s of all."
     )
+
+
+def _smallest(one: DeviceForecast) -> TrainingBound | None:
+    """The fastest layout of a training step of those that fit on the fewest devices; None without one."""
+    fitting = [bound for bound in one.training if bound.fits is not False]
+    return min(fitting, key=lambda bound: (bound.devices, bound.expected_s), default=None)
 
 
 def _told(forecast: Forecast, on: StepBound) -> str:
@@ -205,7 +220,18 @@ def _too_large(forecast: Forecast, one: DeviceForecast, on: StepBound) -> str:
     """What a step that does not fit needs, and what would fit."""
     need = forecast.steps[0].memory.total_bytes if forecast.steps[0].memory is not None else 0
     capacity = one.device.memory_bytes or 0
-    ways = [f"at least {on.least_devices} devices by memory"]
+    fitting = [bound for bound in one.layouts if bound.fits]
+    training = _smallest(one)
+    if fitting:
+        least = min(
+            fitting,
+            key=lambda bound: (bound.layout.devices, sum(phase.expected_s for phase in bound.phases)),
+        )
+        ways = [f"{_several(one, least)}, {_times(least)}"]
+    elif training is not None:
+        ways = [f"{training.devices} devices with {training.way}"]
+    else:
+        ways = [f"at least {on.least_devices} devices by memory"]
     ways += [f"at most batch {on.largest_batch:,}"] if on.largest_batch else []
     ways += (
         ["bf16, which needs about half"]
@@ -531,11 +557,11 @@ def _layouts(forecast: Forecast) -> Table | None:
         Column("exposed", "s", "own", "decode_exposed_s", 1 + 2 * predicted),
         *([Column("decode tokens/s", "", "own", "estimate_tokens_per_s")] * predicted),
         Column(f"decode tokens/s{', at most' * predicted}", "", "own", "tokens_per_s", 2 * predicted),
+        Column("sustained tokens/s", "", "own", "sustained_tokens_per_s", 1),
     )
     rows = []
     for one in forecast.devices:
-        why = ": no bound" if one.steps[0].missing else ": link to other devices not known"
-        rows.append(Row((one.device.name + (why if not one.layouts else ""),), heading=True))
+        rows += _heading(one, one.layouts)
         for bound in one.layouts:
             times = {phase.name: phase.lower_bound_s for phase in bound.phases}
             told = {phase.name: phase.estimate_s for phase in bound.phases}
@@ -555,6 +581,7 @@ def _layouts(forecast: Forecast) -> Table | None:
                         {phase.name: phase.exposed_s for phase in bound.phases}.get("decode"),
                         *[bound.estimate_tokens_per_s] * predicted,
                         bound.tokens_per_s,
+                        bound.sustained_tokens_per_s,
                     )
                 )
             )
@@ -563,11 +590,29 @@ def _layouts(forecast: Forecast) -> Table | None:
     )
     note = (
         f"{what}{_fused(forecast)}, memory of the fullest device, and "
-        f"tokens/s of all sequences in decode{' at most' * (not predicted)}. Exposed: "
+        f"tokens/s of all sequences in decode{' at most' * (not predicted)}. Sustained: tokens/s, prefill "
+        "included, of a server that puts a new sequence in the place of each that ends. Exposed: "
         "communication of a decode step that nothing hides, over the link between two devices of "
         "the data sheet."
     )
     return filled("layouts", columns, rows, "Parallel layouts", note=note, show="always", brief=40)
+
+
+def _heading(one: DeviceForecast, found: Sequence[LayoutBound | TrainingBound]) -> list[Row]:
+    """The device above its layouts, or why it has none; nothing where one device is enough and none was asked
+    for."""
+    on = one.steps[0]
+    if found:
+        why = ""
+    elif on.missing:
+        why = ": no bound"
+    elif one.device.peer_link is None:
+        why = ": link to other devices not known"
+    elif on.fits is False:
+        why = ": none of up to 8 devices fits"
+    else:
+        return []
+    return [Row((one.device.name + why,), heading=True)]
 
 
 def _training(forecast: Forecast) -> Table | None:
@@ -591,12 +636,11 @@ def _training(forecast: Forecast) -> Table | None:
     )
     rows = []
     for one in forecast.devices:
-        why = "" if one.training else ": link to other devices not known, or no bound"
-        rows.append(Row((one.device.name + why,), heading=True))
+        rows += _heading(one, one.training)
         rows += [
             Row(
                 (
-                    f"{bound.way} {bound.devices}",
+                    f"{bound.way} {bound.devices}{f' x {bound.accumulate}' if bound.accumulate > 1 else ''}",
                     bound.memory_bytes,
                     _fits(bound),
                     bound.parameters_bytes,
@@ -613,7 +657,8 @@ def _training(forecast: Forecast) -> Table | None:
             for bound in one.training
         ]
     note = (
-        "Each device has the batch of the first step. dp: all in each replica; zero1: the optimizer's state "
+        "Each device has the batch of the first step, or several of them (x 4) for a step of the optimizer. "
+        "dp: all in each replica; zero1: the optimizer's state "
         "is cut among them, zero2: gradients too, fsdp: parameters too. Memory of one device; with fsdp, the "
         "layer that is gathered comes on top. What is sent may be hidden behind the computation."
     )

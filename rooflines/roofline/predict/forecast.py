@@ -203,7 +203,8 @@ class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """How many ways a network is cut: ``devices`` is the product of tensor, pipeline and data. Experts are
-    spread over ``expert`` of the replicas, all or one."""
+    spread over ``expert``: one; all replicas, each cut as the tensors are; or whole ones over all devices of
+    a stage."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -211,8 +212,10 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     expert: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.tensor, self.pipeline, self.data) < 1 or self.expert not in (1, self.data):
-            raise ValueError("sizes of a layout must be at least 1, and expert must be 1 or data")
+        if min(self.tensor, self.pipeline, self.data) < 1:
+            raise ValueError("sizes of a layout must be at least 1")
+        if self.expert not in (1, self.data, self.data * self.tensor):
+            raise ValueError("the layout spreads experts over one, dp, or tp times dp devices")
 
     @property
     def devices(self) -> int:
@@ -250,7 +253,9 @@ class LayoutBound(msgspec.Struct, frozen=True, kw_only=True):
     """A generation in a layout: the memory of the device that needs most, and the least times.
 
     ``tokens_per_s`` is of all sequences in decode, at most reached, and ``estimate_tokens_per_s`` predicted;
-    absent where the layout does not fit. ``fits`` is absent where the size of the memory is not known.
+    ``sustained_tokens_per_s`` is predicted (without a prediction, at most) where a new sequence takes the
+    place of each that ends, so that prefill has its part of the time. All are absent where the layout does
+    not fit. ``fits`` is absent where the size of the memory is not known.
     ``misses`` are the names of the ``Targets`` that it does not reach.
     """
 
@@ -261,6 +266,7 @@ class LayoutBound(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[LayoutPhase, ...]
     tokens_per_s: float | None = None
     estimate_tokens_per_s: float | None = None
+    sustained_tokens_per_s: float | None = None
     fits: bool | None = None
     misses: tuple[str, ...] = ()
 
@@ -279,12 +285,14 @@ class TrainingBound(msgspec.Struct, frozen=True, kw_only=True):
     """A training step of each of ``devices`` replicas: the memory of one at its fullest moment, what it
     sends, and the least time of the step, with the units of all of them.
 
-    ``way`` says what is cut among them (``training_layouts.py``). ``communication_s`` may be hidden.
+    ``way`` says what is cut among them (``training_layouts.py``), and ``accumulate`` how many batches each
+    has for a step of the optimizer. ``communication_s`` may be hidden.
     ``units_per_s`` is at the bound, so at most reached; rates are absent where the step does not fit.
     """
 
     way: str
     devices: int
+    accumulate: int = 1
     parameters_bytes: int
     gradients_bytes: int
     optimizer_bytes: int
@@ -296,6 +304,11 @@ class TrainingBound(msgspec.Struct, frozen=True, kw_only=True):
     units_per_s: float | None = None
     estimate_units_per_s: float | None = None
     fits: bool | None = None
+
+    @property
+    def name(self) -> str:
+        """What is cut, and the number of batches: ``fsdp, 4 batches``."""
+        return f"{self.way}, {self.accumulate} batches" if self.accumulate > 1 else self.way
 
     @property
     def expected_s(self) -> float:

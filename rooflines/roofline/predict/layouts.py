@@ -10,7 +10,9 @@ bounds.
   that is longer.
 - **Data**: replicas, each with a share of the sequences.
 - **Expert** (GShard, arXiv 2006.16668): experts spread evenly over the replicas, everything else in each of
-  them. Two all-to-alls of tokens x experts per token x hidden per layer with experts.
+  them. Two all-to-alls of tokens x experts per token x hidden per layer with experts. With tensor parallel
+  attention (DeepSpeed-TED, arXiv 2303.06318) experts are whole, spread over the devices of all replicas: the
+  tokens of a replica are on each of its devices, so they are sent to other replicas only.
 
 Bounds are those of products and attention, as in a step. Each matrix of weights is read once per micro-batch.
 Collectives move their size times the bus factor of nccl-tests over the link in one direction, and have no
@@ -55,9 +57,9 @@ _COLLECTIVE_S: Final = 5e-6
 _BLOCK: Final = re.compile(r"(?:^|\.)(\d+|\*)(?:\.|$)")
 
 
-def layouts_of(devices: int, *, experts: bool = False, heads: int | None = None) -> tuple[Layout, ...]:
-    """The layouts of ``devices`` that are usual: tensor alone and with a pipeline or replicas, experts spread
-    if there are any.
+def layouts_of(devices: int, *, experts: int = 0, heads: int | None = None) -> tuple[Layout, ...]:
+    """The layouts of ``devices`` that are usual: tensor alone and with a pipeline or replicas, ``experts``
+    spread if there are enough.
 
     Tensor sizes divide the number of query heads where that is known.
     """
@@ -66,35 +68,42 @@ def layouts_of(devices: int, *, experts: bool = False, heads: int | None = None)
     sizes = [size for size in range(devices, 0, -1) if devices % size == 0 and not (heads and heads % size)]
     found = [Layout(tensor=size, pipeline=devices // size) for size in sizes]
     found += [Layout(tensor=size, data=devices // size) for size in sizes if size < devices]
-    return (*found, *([Layout(data=devices, expert=devices)] if experts and devices > 1 else ()))
+    if 1 < devices <= experts:
+        found += [Layout(tensor=size, data=devices // size, expert=devices) for size in sizes]
+    return tuple(found)
 
 
 def parse_layouts(generation: GenerationCount, texts: Sequence[str]) -> tuple[Layout, ...]:
     """The layouts that ``texts`` name: sizes (``tp=4,pp=2``), or a number of devices for all layouts that are
     usual for it.
 
-    Experts are spread over replicas, so that ``ep=8`` is ``dp=8,ep=8``. Raises UsageError for any other text.
+    Experts are spread over all devices, so that ``ep=8`` is ``dp=8,ep=8`` and ``tp=4,ep=8`` is
+    ``tp=4,dp=2,ep=8``. Raises UsageError for any other text.
     """
     found: list[Layout] = []
     facts = network_facts(generation)
     for text in texts:
         try:
             if text.isdigit():
-                usual = layouts_of(int(text), experts=facts.chosen > 0, heads=facts.heads)
+                usual = layouts_of(int(text), experts=facts.experts, heads=facts.heads)
                 found += (layout for layout in usual if layout.pipeline == 1 or not facts.encodes)
                 continue
             sizes = {
                 _WAYS[way.strip()]: int(size) for way, size in (part.split("=") for part in text.split(","))
             }
-            layout = Layout(**({"data": sizes["expert"]} if "expert" in sizes else {}) | sizes)
+            if "expert" in sizes and "data" not in sizes:
+                sizes["data"] = max(1, sizes["expert"] // sizes.get("tensor", 1))
+            layout = Layout(**sizes)
             if facts.heads and facts.heads % layout.tensor:
                 raise ValueError(f"the layout divides {facts.heads} heads by {layout.tensor}")
             if layout.pipeline > max(facts.layers, 1):
                 raise ValueError(f"the layout has {layout.pipeline} stages for {facts.layers} layers")
             if layout.pipeline > 1 and facts.encodes:
                 raise ValueError("a layout with stages is not known for a model that has an encoder, too")
-            if layout.expert > 1 and not facts.chosen:
-                raise ValueError("the layout spreads experts, of which the model has none")
+            if layout.expert > 1 and layout.expert > facts.experts:
+                raise ValueError(
+                    f"the layout spreads experts, of which the model has {facts.experts or 'none'}"
+                )
             found.append(layout)
         except (KeyError, ValueError) as error:
             reason = f": {error}" if isinstance(error, ValueError) and "layout" in str(error) else ""
@@ -116,7 +125,7 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     heads, or not known: then the cache is not sharded. ``block_weights_bytes`` are in the blocks,
     ``expert_weights_bytes`` in the experts, and ``head_bytes`` in the head. ``cached_item_bytes`` are those
     of a number in the KV cache, where it has fewer. ``encodes`` is whether prefill has blocks that decode has
-    not: those of an encoder, or of a vision tower.
+    not: those of an encoder, or of a vision tower. Of the ``experts`` of a layer each token has ``chosen``.
     """
 
     layers: int
@@ -126,6 +135,7 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     item_bytes: int
     heads: int | None = None
     kv_heads: int | None = None
+    experts: int = 0
     chosen: int = 0
     block_weights_bytes: int = 0
     expert_weights_bytes: int = 0
@@ -171,6 +181,7 @@ def network_facts(generation: GenerationCount) -> NetworkFacts:
         item_bytes=item,
         heads=prod(query[:-1]) // tokens if query else None,
         kv_heads=kv_heads,
+        experts=sizes_in(grouped[0].shapes)[1][0] if grouped else 0,
         chosen=sizes_in(grouped[0].shapes)[0][0] // tokens if grouped else 0,
         block_weights_bytes=sum(size for row, size in held if _BLOCK.search(row.module)),
         expert_weights_bytes=sum(size for row, size in held if row in grouped),
@@ -242,6 +253,8 @@ def on_device(one: Operator, layout: Layout, facts: NetworkFacts, share: float, 
     part = share
     if is_grouped(one):
         spread = layout.expert
+        if spread > layout.data:  # whole experts
+            tensor = 1
         part = (
             min(1.0, share * layout.data) if spread > 1 else share
         )  # tokens of all replicas come to the experts
@@ -290,6 +303,8 @@ def bound_layouts(
         weights, cache, activations = _memory(generation, layout, facts, shares)
         decode = next((phase for phase in phases if phase.name == "decode"), None)
         fits = weights + cache + activations <= memory_bytes if memory_bytes is not None else None
+        calls = [phase.calls for phase in generation.phases]
+        whole_s = sum(phase.expected_s * times for phase, times in zip(phases, calls, strict=True))
         found.append(
             LayoutBound(
                 layout=layout,
@@ -302,6 +317,9 @@ def bound_layouts(
                 else None,
                 estimate_tokens_per_s=batch / decode.estimate_s
                 if decode and decode.estimate_s and fits is not False
+                else None,
+                sustained_tokens_per_s=batch * sum(calls) / whole_s
+                if whole_s and fits is not False
                 else None,
                 fits=fits,
             )
@@ -316,9 +334,9 @@ def _memory(
     outside = max(0, generation.parameter_bytes - facts.block_weights_bytes)
     if layout.pipeline > 1 and outside > facts.head_bytes:  # embedding and head are in different stages
         outside = max(facts.head_bytes, outside - facts.head_bytes)
-    weights = (
-        facts.block_weights_bytes - facts.expert_weights_bytes + facts.expert_weights_bytes / layout.expert
-    ) * shares.layers + outside
+    # Whole experts are not cut as the tensors are.
+    experts = facts.expert_weights_bytes / layout.expert * max(1, layout.expert // layout.data)
+    weights = (facts.block_weights_bytes - facts.expert_weights_bytes + experts) * shares.layers + outside
     cache = (
         (generation.kv_bytes or 0)
         * shares.replica
@@ -352,13 +370,9 @@ def _phase(
         parts[is_inside] += estimates_of([row], [bound])
     message = shares.share * tokens * facts.hidden * facts.item_bytes
     collectives = facts.reduced * message * (bus_factor("allreduce", layout.tensor) or 0)
+    exchanging = min(layout.expert, layout.data)
     collectives += (
-        2
-        * facts.routed
-        * message
-        * facts.chosen
-        * (bus_factor("alltoall", layout.expert) or 0)
-        / layout.tensor
+        2 * facts.routed * message * facts.chosen * (bus_factor("alltoall", exchanging) or 0) / layout.tensor
     )
     handed_on = message if layout.pipeline > 1 else 0.0
     sent = shares.micro * (collectives * shares.layers + handed_on)
@@ -383,7 +397,7 @@ def _phase(
     estimate_s = None
     if like is not None:
         started_s = _COLLECTIVE_S * (
-            facts.reduced * (layout.tensor > 1) + 2 * facts.routed * (layout.expert > 1)
+            facts.reduced * (layout.tensor > 1) + 2 * facts.routed * (exchanging > 1)
         )
         inside, outside = (
             like.total(parts[where]).time_s if parts[where] else 0.0 for where in (True, False)

@@ -10,6 +10,10 @@ parameters, gradients and the state of the optimizer are in every replica or cut
 Both are sent in the precision that products compute in: of autocast in half of the bytes, which FSDP's and
 DDP's hooks can do.
 
+With ``accumulate``, each device has several batches for one step of the optimizer. Gradients that are whole
+are sent once, those that are cut with each batch, and parameters that are cut are gathered for each; the
+gradients are there while the next batch has its activations.
+
 Bounds: the step of one device, the optimizer's part of it cut with its state, or what is sent over the link
 in one direction, if that takes longer: the best overlap hides all of the shorter one. A prediction adds what
 the backward pass cannot hide of it.
@@ -17,6 +21,7 @@ the backward pass cannot hide of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -49,26 +54,30 @@ _WAYS: Final = {
     "zero2": _Cut(False, True, True, 1, 1),
     "fsdp": _Cut(True, True, True, 2, 1),
 }
+_LAYOUT: Final = re.compile(
+    rf"((?P<way>{'|'.join(_WAYS)})=)?(?P<devices>[1-9]\d*)(,accumulate=(?P<batches>[1-9]\d*))?"
+)
 
 
-def parse_training_layouts(texts: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """The ways and numbers of devices that ``texts`` name: ``fsdp=8``, or ``8`` for all ways; raises
-    UsageError for any other text."""
-    found: list[tuple[str, int]] = []
+def parse_training_layouts(texts: Sequence[str]) -> tuple[tuple[str, int, int], ...]:
+    """The ways, numbers of devices and of accumulated batches that ``texts`` name: ``fsdp=8``, or ``8`` for
+    all ways, ``fsdp=8,accumulate=4``; raises UsageError for any other text."""
+    found: list[tuple[str, int, int]] = []
     for text in texts:
-        way, is_given, number = text.partition("=")
-        number = number if is_given else way
-        if not number.isdigit() or int(number) < 1 or (is_given and way not in _WAYS):
+        match = _LAYOUT.fullmatch(text.replace(" ", ""))
+        if match is None:
+            ways = ", ".join(f"{name}=8" for name in _WAYS)
             raise UsageError(
                 f"{arg('layout')} {text!r} is not a layout of a training step.",
-                hint=f"For example: {', '.join(f'{name}=8' for name in _WAYS)}, or 8 for all.",
+                hint=f"For example: {ways}, 8 for all, or fsdp=8,accumulate=4.",
             )
-        found += [(name, int(number)) for name in ([way] if is_given else _WAYS)]
+        sizes = int(match["devices"]), int(match["batches"] or 1)
+        found += [(name, *sizes) for name in ([match["way"]] if match["way"] else _WAYS)]
     return tuple(dict.fromkeys(found))
 
 
 def bound_training(
-    step: Step, on: StepBound, device: DeviceFacts, layouts: Iterable[tuple[str, int]], precision: str
+    step: Step, on: StepBound, device: DeviceFacts, layouts: Iterable[tuple[str, int, int]], precision: str
 ) -> tuple[TrainingBound, ...]:
     """``step`` of each of several devices, which takes one ``on`` its own, in each of ``layouts``; those of
     several devices only where their link is known. ``precision`` is that of the workload."""
@@ -78,27 +87,27 @@ def bound_training(
         return ()
     whole = [phase for phase in on.phases if phase.name == "optimizer"]
     found = []
-    for way, number in layouts:
+    for way, number, batches in layouts:
         if number > 1 and link is None:
             continue
         cut, share = _WAYS[way], 1 / number
-        held = _held(need, cut, share)
+        held = _held(need, cut, share, accumulates=batches > 1)
+        gathers = cut.gathers * (batches if cut.parameters else 1)
+        reduces = cut.reduces * (batches if cut.gradients else 1)
         sent = (
-            (bus_factor("allgather", number) or 0.0)
-            * (cut.gathers + cut.reduces)
-            * need.parameters_bytes
-            * narrower
+            (bus_factor("allgather", number) or 0.0) * (gathers + reduces) * need.parameters_bytes * narrower
         )
         send_s = sent / link.value if link is not None else 0.0
-        saved = (1 - share) * cut.optimizer
-        step_s = on.lower_bound_s - saved * sum(phase.lower_bound_s for phase in whole)
+        # Of the optimizer's part of as many steps, one remains, or a share of it.
+        saved = batches - (share if cut.optimizer else 1)
+        step_s = batches * on.lower_bound_s - saved * sum(phase.lower_bound_s for phase in whole)
         bound_s = max(step_s, send_s)
         estimate_s = None
         if on.estimate is not None:
-            computed_s = on.estimate.time_s - saved * sum(
+            computed_s = batches * on.estimate.time_s - saved * sum(
                 phase.estimate.time_s for phase in whole if phase.estimate is not None
             )
-            hidden_s = sum(
+            hidden_s = (batches if cut.gradients else 1) * sum(
                 phase.estimate.time_s
                 for phase in on.phases
                 if phase.estimate is not None and (phase.name == "backward" or cut.parameters)
@@ -110,6 +119,7 @@ def bound_training(
             TrainingBound(
                 way=way,
                 devices=number,
+                accumulate=batches,
                 parameters_bytes=held[0],
                 gradients_bytes=held[1],
                 optimizer_bytes=held[2],
@@ -118,8 +128,8 @@ def bound_training(
                 communication_s=send_s,
                 lower_bound_s=bound_s,
                 estimate_s=estimate_s,
-                units_per_s=number * step.produced / bound_s if fits is not False else None,
-                estimate_units_per_s=number * step.produced / estimate_s
+                units_per_s=number * batches * step.produced / bound_s if fits is not False else None,
+                estimate_units_per_s=number * batches * step.produced / estimate_s
                 if estimate_s and fits is not False
                 else None,
                 fits=fits,
@@ -128,13 +138,16 @@ def bound_training(
     return tuple(found)
 
 
-def _held(need: MemoryNeed, cut: _Cut, share: float) -> tuple[int, int, int, int]:
+def _held(need: MemoryNeed, cut: _Cut, share: float, *, accumulates: bool) -> tuple[int, int, int, int]:
     """Parameters, gradients, state of the optimizer and activations on a device at the fullest moment: with
-    all gradients when the optimizer begins, or with the activations of the peak."""
+    all gradients when the optimizer begins, or with the activations of the peak, or, where it
+    ``accumulates``, with both."""
     parameters = need.parameters_bytes * (share if cut.parameters else 1)
     optimizer = need.optimizer_bytes * (share if cut.optimizer else 1)
     part = share if cut.gradients else 1
     gradients, at_peak = need.parameters_bytes * part, need.gradients_bytes * part
-    if gradients > at_peak + need.activations_bytes:
+    if accumulates:
+        at_peak = gradients
+    elif gradients > at_peak + need.activations_bytes:
         return round(parameters), round(gradients), round(optimizer), 0
     return round(parameters), round(at_peak), round(optimizer), need.activations_bytes

@@ -66,7 +66,10 @@ sizes = st.sampled_from([1, 2, 4, 8])
 networks = st.sampled_from(["llama", "mixtral", "deepseek"])
 layouts = st.builds(
     lambda tensor, pipeline, data: Layout(tensor=tensor, pipeline=pipeline, data=data), sizes, sizes, sizes
-) | st.builds(lambda size: Layout(data=size, expert=size), sizes)
+) | st.sampled_from([
+    Layout(tensor=tensor, data=data, expert=expert)
+    for tensor in (1, 2, 4, 8) for data in (1, 2, 4, 8) for expert in {data, tensor * data} if expert <= 8
+])  # fmt: skip
 
 
 @pytest.mark.ci
@@ -147,6 +150,24 @@ def test_volume_of_expert_parallelism():
     """Dispatch and combine: tokens x experts per token x hidden of the device's own tokens, in each layer with experts."""
     found = phases(bound("deepseek", Layout(data=4, expert=4)))["decode"]
     assert found.sent_bytes == pytest.approx(2 * 4 * (BATCH / 4) * 4 * 512 * 2 * 3 / 4)
+
+
+def test_whole_experts_beside_attention_that_is_cut():
+    """tp=8, ep=8: every device has all tokens, so nothing is exchanged but what tensor parallelism adds up; of 16 experts it has two
+    whole ones, which are as large as its parts of all."""
+    cut, whole = bound("deepseek", Layout(tensor=8)), bound("deepseek", Layout(tensor=8, expert=8))
+    assert whole.weights_bytes == pytest.approx(cut.weights_bytes, abs=1)
+    for ours, theirs in zip(whole.phases, cut.phases, strict=True):
+        assert ours.sent_bytes == theirs.sent_bytes
+        assert ours.computed_s == pytest.approx(theirs.computed_s, rel=0.02)
+    # Of two replicas of four devices, half of the experts of a token are in the other one, and a device sends a fourth of its tokens.
+    sent = [phases(bound("deepseek", Layout(tensor=4, data=2, expert=expert)))["decode"].sent_bytes for expert in (1, 8)]
+    assert sent[1] - sent[0] == pytest.approx(2 * 4 * (BATCH / 2) * 4 * 512 * 2 / 2 / 4)
+    assert parse_layouts(generation("deepseek"), ["tp=4,ep=8", "tp=8,ep=8", "ep=8"]) == (
+        Layout(tensor=4, data=2, expert=8), Layout(tensor=8, expert=8), Layout(data=8, expert=8),
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="spreads experts, of which the model has 16"):
+        parse_layouts(generation("deepseek"), ["ep=32"])
 
 
 def test_experts_of_all_replicas_tokens():
@@ -232,16 +253,17 @@ def test_eight_h100_by_hand():
 
 
 def test_usual_layouts():
-    found = layouts_of(8, experts=True, heads=64)
+    found = layouts_of(8, experts=16, heads=64)
     assert {layout.devices for layout in found} == {8}
     assert len(set(map(str, found))) == len(found)
     assert found[0] == Layout(tensor=8)
-    assert Layout(data=8, expert=8) in found
+    assert {Layout(data=8, expert=8), Layout(tensor=8, expert=8), Layout(tensor=2, data=4, expert=8)} <= set(found)
+    assert not [layout for layout in layouts_of(8, experts=4) if layout.expert > 1]
     assert all(12 % layout.tensor == 0 for layout in layouts_of(8, heads=12))
-    assert layouts_of(1, experts=True) == (Layout(),)
+    assert layouts_of(1, experts=16) == (Layout(),)
     with pytest.raises(ValueError, match="at least 1"):
         layouts_of(0)
-    with pytest.raises(ValueError, match="expert must be"):
+    with pytest.raises(ValueError, match="over one, dp, or tp times dp"):
         Layout(data=4, expert=2)
 
 

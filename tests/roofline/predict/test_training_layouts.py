@@ -64,8 +64,31 @@ def test_one_device_is_the_step_itself(layouts):
     assert f"1 x H200 SXM5, {min(each, key=lambda key: (key[1], each[key].estimate_s))[0]}" in sentences(forecast)[0]
 
 
+def test_accumulated_batches_send_whole_gradients_once_and_keep_them(factory):
+    texts = [f"{way}={NUMBER}{more}" for way in ("dp", "zero1", "zero2", "fsdp") for more in ("", ",accumulate=3")]
+    found = rooflines.predict(factory, mode="training", optimizer="adamw", devices=[H200], layouts=texts, like="public")
+    each = {(bound.way, bound.accumulate): bound for bound in found.devices[0].training}
+    need, on = found.steps[0].memory, found.devices[0].steps[0]
+    optimizer_s = next(phase.lower_bound_s for phase in on.phases if phase.name == "optimizer")
+    # Times that all parameters are sent: gradients and gathered parameters.
+    for way, sends, part, step in (
+        ("dp", 2, 1, 1),
+        ("zero1", 1 + 1, 1, 1 / NUMBER),
+        ("zero2", 1 + 3, 1 / NUMBER, 1 / NUMBER),
+        ("fsdp", 9, 1 / NUMBER, 1 / NUMBER),
+    ):
+        three = each[way, 3]
+        assert three.sent_bytes == pytest.approx(sends * SHARE * PARAMETERS)
+        assert (three.gradients_bytes, three.activations_bytes) == (round(part * PARAMETERS), need.activations_bytes)
+        computed_s = 3 * (on.lower_bound_s - optimizer_s) + step * optimizer_s
+        assert three.lower_bound_s == pytest.approx(max(computed_s, three.communication_s))
+        assert three.units_per_s == pytest.approx(3 * NUMBER * BATCH / three.lower_bound_s)
+        assert three.estimate_s > each[way, 1].estimate_s
+        assert three.memory_bytes >= each[way, 1].memory_bytes
+
+
 def test_a_layout_that_is_none_is_refused(factory):
-    for text in ("tp=8", "fsdp=0", "fsdp", "-1"):
+    for text in ("tp=8", "fsdp=0", "fsdp", "-1", "fsdp=8,accumulate=0", "fsdp=8,pp=2"):
         with pytest.raises(UsageError, match="is not a layout of a training step"):
             rooflines.predict(factory, mode="training", devices=[H200], layouts=[text])
     with pytest.raises(UsageError, match="requires"):
