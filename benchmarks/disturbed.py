@@ -113,7 +113,9 @@ def profile(arguments: tuple[str, ...], folder: Path, name: str, disturbed: bool
     burner = subprocess.Popen([sys.executable, "-c", BURNER]) if disturbed else None
     try:
         command = [sys.executable, "-m", "rooflines", "profile", *arguments, "--formats", "json", "--quiet", "--output", name]
-        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
     finally:
         if burner is not None:
             burner.kill()
