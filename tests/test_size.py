@@ -21,7 +21,7 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (606_101, 4_340, 457, 0, 0),
+    "all": (606_113, 4_340, 457, 0, 0),
     "cli": (15_166, 82, 26, 0, 0),
     "device_specs": (34_868, 292, 22, 0, 0),
     "integrations": (6_095, 64, 11, 0, 0),
@@ -29,7 +29,7 @@ MOST: dict[str, tuple[int, int, int, int, int]] = {
     "pipeline": (18_831, 113, 17, 0, 0),
     "profiler": (150_507, 1_280, 114, 0, 0),
     "reports": (103_607, 638, 61, 0, 0),
-    "roofline": (232_365, 1_471, 157, 0, 0),
+    "roofline": (232_377, 1_471, 157, 0, 0),
     "rooflines_studies": (55_580, 389, 35, 0, 0),
     "sweeps": (26_072, 179, 19, 0, 0),
 }

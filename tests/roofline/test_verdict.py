@@ -1,6 +1,8 @@
 """The first sentences of every report: what bounds the step, by the partition of it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rooflines.roofline.advise.verdict import verdict
@@ -78,6 +80,31 @@ def test_beside_other_programs_shares_are_ranges():
     )
     delayed = replace(others, judged=False, shares={"compute": (0.6, 0.7)})
     assert said({"compute": 0.65, "host": 0.1}, other_programs=delayed).startswith("Compute-bound for at least 60 % of the step.")
+
+
+CLASSES = ("compute", "memory", "inefficient", "latency", "host", "unknown", "transfer")
+
+
+@pytest.mark.ci
+@given(
+    shares=st.dictionaries(st.sampled_from(CLASSES), st.floats(0, 1), min_size=1),
+    ends=st.dictionaries(st.sampled_from(CLASSES), st.tuples(st.floats(0, 1), st.floats(0, 1)).map(sorted).map(tuple)),
+    judged=st.booleans(),
+)
+def test_ranges_of_any_classes_leave_a_sentence(shares, ends, judged):
+    """A class may have a range although it has nothing of the step in the median."""
+    whole = sum(shares.values())
+    if whole < 0.01:
+        return
+    others = OtherPrograms(busy=0.5, threads=2, judged=judged, shares=ends)
+    assert said({name: share / whole for name, share in shares.items()}, other_programs=others)
+
+
+def test_a_class_without_a_share_may_still_lead_beside_other_programs():
+    others = OtherPrograms(busy=0.5, threads=2, shares={"inefficient": (0.3, 1.0), "compute": (0.0, 0.4)})
+    assert said({"inefficient": 0.9, "host": 0.1}, other_programs=others).startswith(
+        "Inefficient or compute-bound: inefficient operators take 30 to 100 % of the step and compute-bound operators 0 to 40 %."
+    )
 
 
 def test_traced_steps_that_others_prolonged_tell_nothing_of_the_step():

@@ -394,7 +394,9 @@ def _bound(analysis: Analysis) -> str:
     rival = _rival(bound, classes, others) if judged and len(first) < 3 else None
     if rival is not None:
         either = f"{_name(bound)} or {_name(rival).lower()}"
-        both = _several({name: classes[name] for name in (bound, rival)}, whole, 2, others)
+        # Both have a range, also one whose share of the step is nearly nothing.
+        of = {name: max(classes.get(name, 0.0), _LEAST_SHARE) for name in (bound, rival)}
+        both = _several(of, whole, 2, others)
         opening = both.replace("No single bound", either, 1).removesuffix(".")
     elif unlimited and len(first) == 2 and judged and set(first) == {"memory", "compute"}:
         one, other = (share_text(name, classes[name], others) for name in first)
