@@ -263,7 +263,7 @@ def bound_of(verdict: str) -> str:
 def bounds_of(verdict: str) -> set[str]:
     """The bounds that a verdict names: both where it says that one or the other leads, which is no single one, either."""
     first = bound_of(verdict)
-    other = re.search(rf"{first} or (\w[\w-]*):", verdict)
+    other = re.search(rf"{first} or (\w[\w-]*(?: or delayed)?):", verdict)
     return {first, other[1].capitalize(), "No single bound"} if other else {first}
 
 

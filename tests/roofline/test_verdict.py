@@ -105,6 +105,12 @@ def test_a_class_without_a_share_may_still_lead_beside_other_programs():
     assert said({"inefficient": 0.9, "host": 0.1}, other_programs=others).startswith(
         "Inefficient or compute-bound: inefficient operators take 30 to 100 % of the step and compute-bound operators 0 to 40 %."
     )
+    # In delayed steps too, where what is inefficient may only be delayed.
+    delayed = replace(others, judged=False, shares={"inefficient": (0.0, 1.0), "compute": (0.0, 0.4)})
+    assert said({"inefficient": 0.6, "compute": 0.4}, other_programs=delayed).startswith(
+        "Inefficient or delayed or compute-bound: inefficient or delayed operators take 0 to 100 % of the step and "
+        "compute-bound operators at least 0 %."
+    )
 
 
 def test_traced_steps_that_others_prolonged_tell_nothing_of_the_step():

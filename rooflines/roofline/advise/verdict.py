@@ -393,7 +393,7 @@ def _bound(analysis: Analysis) -> str:
     uncounted = sum(row.time_s for row in analysis.unmodeled) > breakdown.get("unknown", 0.0) / 2
     rival = _rival(bound, classes, others) if judged and len(first) < 3 else None
     if rival is not None:
-        either = f"{_name(bound)} or {_name(rival).lower()}"
+        either = f"{_name(bound, others)} or {_name(rival, others).lower()}"
         # Both have a range, also one whose share of the step is nearly nothing.
         of = {name: max(classes.get(name, 0.0), _LEAST_SHARE) for name in (bound, rival)}
         both = _several(of, whole, 2, others)
@@ -571,7 +571,7 @@ def share_text(name: str, share: float, others: OtherPrograms | None) -> str:
 
 def _rival(bound: str, classes: dict[str, float], others: OtherPrograms | None) -> str | None:
     """The largest other class that may take as much of a step as ``bound`` does, beside ``others``."""
-    ends = others.shares if others is not None and others.judged else {}
+    ends = others.shares if others is not None else {}
     if bound not in ends or bound not in _EITHER:
         return None
     reaching = [
@@ -580,9 +580,10 @@ def _rival(bound: str, classes: dict[str, float], others: OtherPrograms | None) 
     return max(reaching, key=lambda name: classes.get(name, 0.0), default=None)
 
 
-def _name(bound: str) -> str:
-    """What a step is called that ``bound`` limits."""
-    return _OPENINGS[bound].partition(" for ")[0].partition(":")[0]
+def _name(bound: str, others: OtherPrograms | None) -> str:
+    """What a step is called that ``bound`` limits, beside ``others``."""
+    delayed = bound == "inefficient" and others is not None and not others.judged
+    return _OPENINGS["delayed" if delayed else bound].partition(" for ")[0].partition(":")[0]
 
 
 def _several(classes: dict[str, float], whole: str, number: int, others: OtherPrograms | None = None) -> str:
