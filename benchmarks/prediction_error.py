@@ -3,8 +3,7 @@
 ``python benchmarks/prediction_error.py --traces AMD-AGI/TraceLens=CLONE`` predicts the operators of public traces: from the data sheet
 alone, from the efficiencies of another device, and from those of the same device without the model; CLONE may be a bare repository.
 ``--machine`` profiles networks on this CPU (some minutes) and predicts each by the others. A section that is not run keeps its last
-result. Writes ``benchmarks/results/prediction_error.json`` and ``.md``; ``--public-calls`` also writes the calls of the public traces
-into the package, for devices of which only the data sheet is known.
+result. Writes ``benchmarks/results/prediction_error.json`` and ``.md``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +25,11 @@ import numpy as np
 import rooflines
 from rooflines.roofline.analysis import Analysis
 from rooflines.roofline.judge.bounds import IMPLAUSIBLE
-from rooflines.roofline.predict import calls as forecast_calls
 from rooflines.roofline.predict.calls import MeasuredCall, host_time, measured_calls
 from rooflines.roofline.predict.efficiencies import Efficiencies, Estimate
-from rooflines.serial import to_plain
 from rooflines.units import percent, seconds, si
 
 RESULTS = Path(__file__).parent / "results" / "prediction_error.json"
-PUBLIC_CALLS = Path(forecast_calls.__file__).with_name("public_calls.json")
 
 COMMIT = "171dd747"
 FOLDERS = ("h100", "mi300", "b200")
@@ -42,12 +38,10 @@ H100, MI300X, B200 = "H100 SXM5 80GB", "Instinct MI300X", "B200 SXM"
 TRAINING = "resnet_act_checkpoint"
 
 METHOD = """\
-Time = bound / utilization; the utilization is that of the measured calls most alike, by size (`rooflines/roofline/predict`). It was
-chosen on the H100 traces, each model predicted by the other four ("development"); nothing is set per model. Four decisions are newer
-than a first look at the other figures, which are so far not blind: calls larger than any measured one ask the next kind of calls (they
-took up to 40 times too long), above all measured sizes the utilization stays (it rose to the bound), and intervals come from errors
-between devices, and from models instead of runs left out (they held too few). Equal calls of a model count once, in "by time" with the
-time of all. An error is |predicted - measured| / measured. "Held" is the share of measured values in their 90 % interval.
+Time = start + bound / share, fitted to the measured calls most alike (`rooflines/roofline/predict/efficiencies.py`). What a call weighs
+(the root of its time) and the wider kind (one call) was chosen on the H100 traces, each model predicted by the other four
+("development"); nothing is set per model. The factor of the interval of a step with fewer than three runs is that of the steps of these
+traces. Equal calls of a model count once, in "by time" with the time of all. An error is |predicted - measured| / measured.
 """
 MACHINE = """\
 Times are of the median step without the profiler on one thread, bounds by ceilings measured on this machine. "Step" is the error of the
@@ -85,16 +79,15 @@ Choice = Callable[[Run, Run], bool]
 
 def compared(label: str, use: str, targets: Sequence[Run], runs: Sequence[Run], reference: Choice | None) -> dict[str, Any]:
     """The errors of predictions for ``targets`` by those of ``runs`` that are their ``reference``; without one, of their bounds."""
-    errors, times, held, steps = [], [], [], []
+    errors, times, steps = [], [], []
     for run in targets:
-        by = by_runs([other for other in runs if reference(run, other)], run, runs) if reference is not None else None
+        by = by_runs([other for other in runs if reference(run, other)], run) if reference is not None else None
         estimates = [by.estimate(call) if by is not None else as_prediction(call) for call in run.calls]
-        held += [is_held(one, call.time_s) for one, call in zip(estimates, run.calls, strict=True)]
         errors += [abs(one.time_s / call.time_s - 1) for one, call in zip(estimates, run.calls, strict=True)]
         times += [call.calls * call.time_s for call in run.calls]
         steps.append(step_of(run, estimates, by))
     weights, order = np.array(times) / sum(times), np.argsort(errors)
-    found = {
+    return {
         "prediction": label,
         "use": use,
         "operators": len(errors),
@@ -104,7 +97,6 @@ def compared(label: str, use: str, targets: Sequence[Run], runs: Sequence[Run], 
         "median_error_by_time": float(np.array(errors)[order][np.searchsorted(np.cumsum(weights[order]), 0.5)]),
         "sums": steps,
     }
-    return found if reference is None else found | {"held": float(np.mean(held)), "held_by_time": float(np.dot(held, weights))}
 
 
 def as_prediction(call: MeasuredCall) -> Estimate:
@@ -113,11 +105,10 @@ def as_prediction(call: MeasuredCall) -> Estimate:
     return Estimate(time_s=bound_s, low_s=bound_s, high_s=None, lower_bound_s=bound_s, basis="bound")
 
 
-def by_runs(references: Sequence[Run], run: Run, runs: Sequence[Run]) -> Efficiencies:
-    """The efficiencies of ``references`` for ``run``; errors between devices are those between other devices."""
+def by_runs(references: Sequence[Run], run: Run) -> Efficiencies:
+    """The efficiencies of ``references`` for ``run``."""
     hosts = [host for other in references if (host := host_time(other.analysis)) is not None]
-    public = [call for other in runs if other.device != run.device for call in other.calls]
-    return Efficiencies((call for other in references for call in other.calls), run.device, hosts, public)
+    return Efficiencies((call for other in references for call in other.calls), run.device, hosts)
 
 
 def step_of(run: Run, estimates: Sequence[Estimate], by: Efficiencies | None) -> dict[str, Any]:
@@ -230,15 +221,6 @@ def in_public_traces(runs: Sequence[Run]) -> dict[str, Any]:
     return {"source": "AMD-AGI/TraceLens", "commit": COMMIT, "comparisons": rows, "faster_than_bound": violations(runs)}
 
 
-def write_public_calls(runs: Sequence[Run]) -> None:
-    """The calls of the public traces, a line for each, for predictions on devices that nothing was measured on."""
-    plain = to_plain([run.calls for run in runs])
-    rounded = [[[float(f"{one:.5g}") if isinstance(one, float) else one for one in call] for call in calls] for calls in plain]
-    lines = ",\n".join(json.dumps(calls, separators=(",", ":")) for calls in rounded)
-    source = f"https://github.com/AMD-AGI/TraceLens, commit {COMMIT}, tests/traces/{{{','.join(FOLDERS)}}}"
-    PUBLIC_CALLS.write_text(f'{{"source": {json.dumps(source)}, "license": "MIT", "runs": [\n{lines}\n]}}\n')
-
-
 # --- this machine ------------------------------------------------------------------------------------------------------------------
 
 
@@ -264,11 +246,20 @@ def profiled(minutes: float) -> list[Run]:
     return found
 
 
+def swept() -> Iterator[tuple[str, Analysis]]:
+    """What ``rooflines calibrate`` measures on one thread of this CPU."""
+    with tempfile.TemporaryDirectory() as place:
+        for run in rooflines.calibrate(device="cpu", threads=1, output=Path(place) / "sweep", formats=("json",)):
+            yield run.facts.workload.mode, rooflines.analyze(run.directory)
+
+
 def on_this_machine(runs: Sequence[Run]) -> dict[str, Any]:
     """The comparisons of this machine, and the state that it was in."""
+    sweep = [Run("sweep", mode, measured_calls(one, "sweep"), one) for mode, one in swept()]
     several = [run for run in runs if sum(run.model == other.model for other in runs) > 1]
     rows = [
         compared("measured ceilings: bound", "no data", runs, runs, None),
+        compared("rooflines calibrate", "held out", runs, sweep, lambda run, other: True),
         compared("model left out", "held out", runs, runs, lambda run, other: other.model != run.model),
         compared(
             "same model, size left out", "held out", several, runs, lambda run, other: other.model == run.model and other is not run
@@ -299,7 +290,7 @@ def page(sections: dict[str, Any]) -> str:
 
 def tables(section: dict[str, Any]) -> list[str]:
     """The table of a section, and its calls that are faster than their bound."""
-    head = "| prediction | use | operators | mean | median | mean by time | median by time | held | sum of a step | sums held | step |"
+    head = "| prediction | use | operators | mean | median | mean by time | median by time | sum of a step | sums held | step |"
     lines = [head, f"|{'---|' * head.count(' | ')}---|", *map(table_row, section["comparisons"]), ""]
     faster = section["faster_than_bound"]
     lines.append(f"Calls faster than their bound: {len(faster)}.")
@@ -318,7 +309,7 @@ def table_row(row: dict[str, Any]) -> str:
     held = [one["held"] for one in row["sums"] if "held" in one]
     whole = [one["step_error"] for one in row["sums"] if "step_error" in one]
     figures = [percent(row[name]) for name in ("mean_error", "median_error", "mean_error_by_time", "median_error_by_time")]
-    figures += [percent(row["held"]) if "held" in row else "", sums, f"{sum(held)} of {len(held)}" if held else ""]
+    figures += [sums, f"{sum(held)} of {len(held)}" if held else ""]
     figures.append(f"{percent(float(np.mean(np.abs(whole))))} mean" if whole else "")
     return f"| {' | '.join((row['prediction'], row['use'], str(row['operators']), *figures))} |"
 
@@ -329,14 +320,11 @@ def main() -> None:
     parser.add_argument("--traces", metavar="AMD-AGI/TraceLens=CLONE", help="predict the operators of public traces")
     parser.add_argument("--machine", action="store_true", help="profile networks on this CPU and predict them")
     parser.add_argument("--minutes", type=float, default=7.0, help="begin no run on this CPU after this time")
-    parser.add_argument("--public-calls", action="store_true", help="write the calls of the public traces into the package")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, help="where to write the result")
     arguments = parser.parse_args()
     sections = json.loads(arguments.output.read_text())["sections"] if arguments.output.exists() else {}
     if arguments.traces:
         runs = public_traces(Path(arguments.traces.partition("=")[2]))
-        if arguments.public_calls:
-            write_public_calls(runs)
         sections["public_traces"] = in_public_traces(runs)
     if arguments.machine:
         sections["this_machine"] = on_this_machine(profiled(arguments.minutes))

@@ -119,7 +119,6 @@ class Calibrated:
             high_s=None,
             lower_bound_s=bound_s,
             basis=f"{kernel} in {self._code} code",
-            group=kernel,
         )
 
     def total(self, parts: Iterable[tuple[Estimate, float]]) -> Estimate:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -14,9 +12,6 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Bound
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.judge.bounds import Placement, place_on_roofline
-from rooflines.serial import read_json
-
-_PUBLIC = Path(__file__).with_name("public_calls.json")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,23 +42,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class MeasuredCall(Call, frozen=True, kw_only=True, array_like=True):
-    """All equal calls of a step of ``run`` on ``device``: their number and the mean time of one. In JSON a
-    list, in this order."""
+class MeasuredCall(Call, frozen=True, kw_only=True):
+    """All equal calls of a step of ``run`` on ``device``: their number and the mean time of one."""
 
     run: str
     device: str
     calls: int | float
     time_s: float
-
-
-class PublicCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls in public traces of several GPUs, judged by their data sheets; ``runs`` of one name are of one
-    model."""
-
-    source: str
-    license: str
-    runs: tuple[tuple[MeasuredCall, ...], ...]
 
 
 class HostTime(NamedTuple):
@@ -72,13 +57,6 @@ class HostTime(NamedTuple):
 
     of: Literal["device", "host"]
     per_call_s: float
-
-
-@functools.cache
-def public_calls() -> tuple[MeasuredCall, ...]:
-    """Return the calls of the public traces that come with the package (``benchmarks/prediction_error.py``
-    writes the file)."""
-    return tuple(call for run in read_json(_PUBLIC, PublicCalls).runs for call in run)
 
 
 def host_time(analysis: Analysis) -> HostTime | None:
