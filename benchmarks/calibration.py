@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from msgspec.structs import astuple
-from published_points import HERE, PHASES, POINT, options_of
+from published_points import HERE, POINT, calls_of, options_of
 from scipy.optimize import least_squares
 
 import rooflines
@@ -89,7 +89,7 @@ class Counted(NamedTuple):
     """A published time with the calls of its step: kind of kernel, calls, seconds of arithmetic and traffic at the roofs."""
 
     point: dict[str, str]
-    calls: list[tuple[str, int, float, float]]
+    calls: list[tuple[str, float, float, float]]
 
     @property
     def measured_s(self) -> float:
@@ -109,9 +109,9 @@ def counted(points: Sequence[dict[str, str]]) -> Iterator[Counted]:
             forecast = rooflines.predict(model, devices=names, **options)
             for point in group:
                 roofs = forecast.devices[names.index(point["device"])].device.roofs
-                phases = PHASES.get(point["quantity"])
-                operators = [one for one in forecast.operators if phases is None or one.phase in phases]
-                yield Counted(point, [(kernel_of(one), one.calls, *roof_seconds(one, roofs)) for one in operators])
+                phases = calls_of(point)
+                operators = [(one, phases.get(one.phase, 1.0)) for one in forecast.operators if not phases or one.phase in phases]
+                yield Counted(point, [(kernel_of(one), one.calls * times, *roof_seconds(one, roofs)) for one, times in operators])
 
 
 class Fitted(NamedTuple):

@@ -260,6 +260,9 @@ def on_this_machine(runs: Sequence[Run]) -> dict[str, Any]:
     rows = [
         compared("measured ceilings: bound", "no data", runs, runs, None),
         compared("rooflines calibrate", "held out", runs, sweep, lambda run, other: True),
+        compared(
+            "rooflines calibrate, and other models", "held out", runs, [*sweep, *runs], lambda run, other: other.model != run.model
+        ),
         compared("model left out", "held out", runs, runs, lambda run, other: other.model != run.model),
         compared(
             "same model, size left out", "held out", several, runs, lambda run, other: other.model == run.model and other is not run

@@ -43,8 +43,14 @@ CONFIGS["gptj"] = {
     "architectures": ["GPTJForCausalLM"], "model_type": "gptj", "n_layer": 28, "n_embd": 4096, "n_head": 16, "n_positions": 2048,
     "rotary_dim": 64, "vocab_size": 50400, "tie_word_embeddings": False,
 }  # fmt: skip
-# What a published time is the time of: phases of the step, and whether one call of them.
-PHASES = {"forward+backward": ("forward", "backward"), "prefill": ("prefill",), "decode": ("decode",)}
+# What a published time is the time of: one call of phases of the step. Servers with continuous batching compute the prompts of new
+# requests between the tokens of others.
+PHASES = {
+    "forward+backward": ("forward", "backward"),
+    "prefill": ("prefill",),
+    "decode": ("decode",),
+    "served token": ("decode", "prefill"),
+}
 POINT = ("model", "mode", "precision", "batch", "prompt_or_seq", "new")
 
 
@@ -64,19 +70,26 @@ def options_of(point: dict[str, str], configs: Path) -> tuple[str, dict[str, Any
     return f"hf:{path}", {**options, "sequence_length": [size]}
 
 
+def calls_of(point: dict[str, str]) -> dict[str, float]:
+    """The phases that a published time is the time of, with their calls; empty for a whole step."""
+    calls = dict.fromkeys(PHASES.get(point["quantity"], ()), 1.0)
+    return {**calls, "prefill": 1 / float(point["new"])} if point["quantity"] == "served token" else calls
+
+
 def is_compiled(point: dict[str, str]) -> bool:
     """Whether ``torch.compile`` made the code that was measured."""
     return "dynamo" in point["group"]
 
 
-def time_of(on: Any, quantity: str, eager: bool, estimated: bool) -> tuple[float, float, float] | None:
+def time_of(on: Any, calls: dict[str, float], eager: bool, estimated: bool) -> tuple[float, float, float] | None:
     """The bound, three times, or the estimate with its interval, of what was measured, in seconds."""
-    parts = [one for one in on.phases if one.name in PHASES[quantity]] if quantity in PHASES else [on]
+    parts = [(one, calls[one.name]) for one in on.phases if one.name in calls] if calls else [(on, 1.0)]
     if estimated:
-        found = [one.estimate for one in parts]
-        return None if None in found else tuple(sum(getattr(one, name) for one in found) for name in ("time_s", "low_s", "high_s"))
-    times = [one.eager_bound_s if eager else one.lower_bound_s for one in parts]
-    return None if None in times else (sum(times),) * 3
+        found = [(one.estimate, times) for one, times in parts if one.estimate is not None]
+        names = ("time_s", "low_s", "high_s")
+        return tuple(sum(getattr(one, name) * times for one, times in found) for name in names) if len(found) == len(parts) else None
+    bounds = [(one.eager_bound_s if eager else one.lower_bound_s, times) for one, times in parts]
+    return None if any(bound is None for bound, _ in bounds) else (sum(bound * times for bound, times in bounds),) * 3
 
 
 def measure(points: list[dict[str, str]], like: list[str]) -> list[dict[str, Any]]:
@@ -108,7 +121,7 @@ def measure(points: list[dict[str, str]], like: list[str]) -> list[dict[str, Any
                     found.append({**row, "bound_s": bound})
                     continue
                 for name, *kind in (("bound_s", False, False), ("eager_bound_s", True, False), ("predicted_s", False, True)):
-                    times = time_of(device.steps[0], point["quantity"], *kind)
+                    times = time_of(device.steps[0], calls_of(point), *kind)
                     row[name] = times and times[0]
                     if kind[1] and times:
                         row["low_s"], row["high_s"] = times[1:]

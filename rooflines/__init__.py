@@ -21,6 +21,7 @@ them.
                       ``Count``
 ``predict``           the least time and the memory of a step on devices where it is not run; returns a
                       ``Forecast``
+``calibrate``         the usual operators measured on this machine, for ``predict``; returns two runs
 ``log``               the figures, page and operators of a run in Weights & Biases, MLflow or TensorBoard
 ``measure_ceilings``  the peak rates of this device, measured or from the cache; returns ``Ceilings``
 ``devices``           data sheets of GPUs and CPUs

@@ -9,6 +9,7 @@ from rooflines.integrations.trackers import log as log
 from rooflines.pipeline import ProfileOptions as ProfileOptions
 from rooflines.pipeline import analyze as analyze
 from rooflines.pipeline import analyze_ranks as analyze_ranks
+from rooflines.pipeline import calibrate as calibrate
 from rooflines.pipeline import compare as compare
 from rooflines.pipeline import monitor as monitor
 from rooflines.pipeline import predict as predict

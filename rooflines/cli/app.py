@@ -46,6 +46,7 @@ _MEANT = {
 COMMANDS = (
     "advise",
     "analyze",
+    "calibrate",
     "ceilings",
     "check",
     "compare",

@@ -1,5 +1,6 @@
 """The names of ``rooflines.pipeline``, each with its home."""
 
+from rooflines.pipeline.calibrating import calibrate as calibrate
 from rooflines.pipeline.command import default_command as default_command
 from rooflines.pipeline.comparing import check as check
 from rooflines.pipeline.comparing import check_baselines as check_baselines
