@@ -1,10 +1,10 @@
 """Measured times per token of servers against ``rooflines predict --like public``, beside AIConfigurator.
 
 ``python benchmarks/served_rates.py --tables CLONE [--aiconfigurator PYTHON] [--only MODEL]`` reads the rows of ``silicon_sample.csv``
-in a clone (which may be bare) of github.com/ai-dynamo/aiconfigurator (Apache-2.0): servers with continuous batching, their batch as many
-requests as are served at once. A time per token has the part of prefill in it, so it is that of ``sustained_tokens_per_s``. PYTHON is
-an interpreter that has aiconfigurator installed, whose ``cli_estimate`` answers the same rows. Six of the rows are among the published
-points that the coefficients were fitted to. Writes ``benchmarks/results/served_rates.json`` and ``.md``.
+in a clone (which may be bare) of github.com/ai-dynamo/aiconfigurator (Apache-2.0): servers with continuous batching, their batch as
+many requests as are served at once. A time per token has the part of prefill in it, so it is that of ``sustained_tokens_per_s``.
+PYTHON is an interpreter that has aiconfigurator installed, whose ``cli_estimate`` answers the same rows. Six of the rows are among the
+published points that the coefficients were fitted to. Writes ``benchmarks/results/served_rates.json`` and ``.md``.
 """
 
 from __future__ import annotations
