@@ -47,7 +47,7 @@ def test_public_names():
     assert rooflines.__all__ == [
         "Analysis", "Ceilings", "Comparison", "Count", "Finding", "Forecast", "MonitorAnalysis", "Monitored", "NotCounted",
         "ProfileOptions", "RankAnalysis", "RooflinesError", "Run", "Signature", "TensorArg", "Training", "Work", "__version__",
-        "analyze", "analyze_ranks", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log",
+        "analyze", "analyze_ranks", "calibrate", "compare", "count", "declare_work", "devices", "formula", "generating", "load", "log",
         "measure_ceilings", "monitor", "predict", "profile", "record", "report", "sweep", "train", "what_if",
     ]  # fmt: skip
     for name in rooflines.__all__:

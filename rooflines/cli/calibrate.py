@@ -11,7 +11,6 @@ from rooflines.cli.app import app
 from rooflines.cli.options import QuietOption, options_of, output_directory
 from rooflines.cli.output import progress_bar
 from rooflines.pipeline.options import ProfileOptions
-from rooflines.pipeline.predicted_devices import THIS
 from rooflines.units import counted
 
 _OPTIONS = ("device", "precision", "threads", "ceilings", "wait_quiet")
@@ -34,6 +33,7 @@ def calibrate(
     mine/inference[/bold]
     """
     from rooflines import pipeline
+    from rooflines.pipeline.predicted_devices import THIS
 
     with progress_bar(quiet) as progress:
         runs = pipeline.calibrate(**options, output=output, formats=("json",), progress=progress)
