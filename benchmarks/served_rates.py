@@ -3,8 +3,8 @@
 ``python benchmarks/served_rates.py --tables CLONE [--aiconfigurator PYTHON] [--only MODEL]`` reads the rows of ``silicon_sample.csv``
 in a clone (which may be bare) of github.com/ai-dynamo/aiconfigurator (Apache-2.0): servers with continuous batching, their batch as
 many requests as are served at once. A time per token has the part of prefill in it, so it is that of ``sustained_tokens_per_s``.
-PYTHON is an interpreter that has aiconfigurator installed, whose ``cli_estimate`` answers the same rows. Six of the rows are among the
-published points that the coefficients were fitted to. Writes ``benchmarks/results/served_rates.json`` and ``.md``.
+PYTHON is an interpreter that has aiconfigurator installed, whose ``cli_estimate`` answers the same rows; without it, its last answers
+stay. Six of the rows are among the published points that the coefficients were fitted to. Writes ``benchmarks/results/served_rates.json`` and ``.md``.
 """
 
 from __future__ import annotations
@@ -169,7 +169,9 @@ def main() -> None:
     asked = parser.parse_args()
     rows: list[dict[str, Any]] = [*rows_of(asked.tables, asked.only)]
     ours = predicted(rows, asked.tables)
-    theirs = answered(rows, asked.aiconfigurator) if asked.aiconfigurator else {}
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    before = {row["id"]: row["aiconfigurator_ms"] for row in known}
+    theirs = answered(rows, asked.aiconfigurator) if asked.aiconfigurator else before
     for row in rows:
         row |= {"rooflines_ms": ours[row["id"]], "aiconfigurator_ms": theirs.get(row["id"])}
     kept = ("id", *ASKED, "precision", "silicon_tpot_ms", "rooflines_ms", "aiconfigurator_ms")
