@@ -4,7 +4,8 @@
 in a clone (which may be bare) of github.com/ai-dynamo/aiconfigurator (Apache-2.0): servers with continuous batching, their batch as
 many requests as are served at once. A time per token has the part of prefill in it, so it is that of ``sustained_tokens_per_s``.
 PYTHON is an interpreter that has aiconfigurator installed, whose ``cli_estimate`` answers the same rows; without it, its last answers
-stay. Six of the rows are among the published points that the coefficients were fitted to. Writes ``benchmarks/results/served_rates.json`` and ``.md``.
+stay. Six of the rows are among the published points that the coefficients were fitted to. Writes
+``benchmarks/results/served_rates.json`` and ``.md``.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ for row in json.load(sys.stdin):
             try:
                 with contextlib.redirect_stdout(sys.stderr):
                     known[key] = cli_estimate(
-                        model_path=row["model_path"], system_name=row["system"], mode="agg", backend_name=row["backend"],
+                        model_path=row["file"].replace("--", "/"), system_name=row["system"], mode="agg", backend_name=row["backend"],
                         backend_version=version, **sizes, **quant).tpot
                 break
             except Exception as error:
@@ -168,16 +169,18 @@ def main() -> None:
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
     rows: list[dict[str, Any]] = [*rows_of(asked.tables, asked.only)]
+    known = {row["id"]: row for row in (json.loads(RESULTS.read_text()) if RESULTS.exists() else [])}
     ours = predicted(rows, asked.tables)
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    before = {row["id"]: row["aiconfigurator_ms"] for row in known}
-    theirs = answered(rows, asked.aiconfigurator) if asked.aiconfigurator else before
+    theirs = {name: row["aiconfigurator_ms"] for name, row in known.items()}
+    if asked.aiconfigurator:
+        theirs |= answered([{**row, "file": MODELS[row["model_path"], row["precision"]][0]} for row in rows], asked.aiconfigurator)
     for row in rows:
         row |= {"rooflines_ms": ours[row["id"]], "aiconfigurator_ms": theirs.get(row["id"])}
     kept = ("id", *ASKED, "precision", "silicon_tpot_ms", "rooflines_ms", "aiconfigurator_ms")
-    RESULTS.write_text(json.dumps([{name: row[name] for name in kept} for row in rows], indent=0) + "\n")
-    RESULTS.with_suffix(".md").write_text(table(rows))
-    print(table(rows))
+    every = [*(known | {row["id"]: {name: row[name] for name in kept} for row in rows}).values()]
+    RESULTS.write_text(json.dumps(every, indent=0) + "\n")
+    RESULTS.with_suffix(".md").write_text(table(every))
+    print(table(every))
 
 
 if __name__ == "__main__":
