@@ -204,7 +204,8 @@ def _bound_bars(comparison: Comparison) -> Bar | None:
 
 def _changes_table(rows: Sequence[ChangedRow], by: By, top: int) -> Table:
     """What changed, by its direction; the short form has ``top`` of each."""
-    factor, decimals = _scale(rows)
+    # The unit of the table is that of the rows that it has.
+    factor, decimals = _scale([row for row in rows if row.direction in _GROUPS])
     columns = (
         Column(by, format="path" if by == "module" else "name", least=8),
         Column("class" if by == "module" else "module", format="path", least=8, priority=1),

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as xml
 import pytest
 from msgspec.structs import replace
 
-from rooflines.reports.document import Bar
+from rooflines.reports.document import Bar, Table, factor_of, texts
 from rooflines.reports.page.comparison import comparison_csv, junit, page
 from rooflines.reports.render.formats import write_file
 from rooflines.roofline.analysis import Unmodeled
@@ -62,6 +62,26 @@ def test_what_got_slower_faster_new_and_gone_in_this_order():
     assert lines[new + 1].split() == ["roll", "(no", "count)", "–", "4.0", "+4.0", "–"]
     assert lines[new + 2].strip() == "3 calls; no formula"
     assert "10 operators take exactly the same time" in text
+
+
+def test_the_unit_of_the_table_is_that_of_its_numbers():
+    """The longest operator takes as long in both and is not in the table."""
+
+    def shorter(one):
+        rows = [row if "max_pool" in row.name else replace(row, time_s=row.time_s / 100) for row in one.operators]
+        others = tuple(replace(row, time_s=row.time_s / 100) for row in one.coverage.unmodeled)
+        return replace(one, operators=tuple(rows), coverage=replace(one.coverage, unmodeled=others))
+
+    before, after = shorter(sample()), shorter(changed())
+    made = page([compare(with_steps(before, 1), with_steps(after, 2))], "operator", 5)
+    (table,) = (block for block in made.blocks() if isinstance(block, Table) and block.name == "changes")
+    shown = texts(table)
+    change = [column.label for column in shown.columns].index("change")
+    for row, words in zip(table.rows, shown.rows, strict=True):
+        if not row.heading:
+            assert float(words[change].replace("−", "-")) == pytest.approx(
+                row.cell(change).value / factor_of(table, shown.columns[change]), rel=0.05
+            )
 
 
 def test_the_last_table_adds_up():
