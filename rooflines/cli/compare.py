@@ -121,7 +121,12 @@ def fail_if_slower(comparisons: Sequence[Comparison], fail_above: float | None, 
 
     if fail_above is None and undecided == "pass":
         return
-    open_ = [one for one in comparisons if one.implausible or (one.pace and one.pace.exceeds_noise is None)]
+    open_ = [
+        one
+        for one in comparisons
+        if one.implausible
+        or (one.pace and one.pace.exceeds_noise is None and not one.excludes((fail_above or 0.0) / 100))
+    ]
     for one in comparisons:
         interval = (one.pace.noise or one.pace).ci95 if one.pace and one.pace.exceeds_noise is False else None
         more = interval[1] - 1 if interval is not None else 0.0

@@ -644,6 +644,8 @@ def verdict_of(comparison: Comparison) -> str:
         sentences = [f"{lead}: {times} ({_interval(pace)})."]
         if undecided:
             needed = f"About {pace.rounds_needed}" if pace.rounds_needed else "More than 100"
+            if pace.ci95 is not None and pace.ci95[1] > 1:
+                sentences.append(f"More than {percent(pace.ci95[1] - 1)} more time is excluded.")
             sentences.append(f"{needed} rounds would be needed to decide a difference of this size.")
         if sure := [row for row in changed if row.direction in ("slower", "faster")]:
             others = f", and {len(sure) - 1} more" if len(sure) > 1 else ""

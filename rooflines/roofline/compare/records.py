@@ -244,6 +244,11 @@ class Comparison(Shown, frozen=True, kw_only=True):
         is not known."""
         return self.slowdown > fraction
 
+    def excludes(self, fraction: float) -> bool:
+        """Whether the rounds of A and B leave no room for B to take longer by more than ``fraction``."""
+        pace = self.pace
+        return bool(pace and pace.rounds and pace.ci95 and pace.ci95[1] - 1 <= fraction)
+
     def to_dataframe(self, rows: Literal["operators", "modules"] = "operators") -> pd.DataFrame:
         """Return the changes of operators (with idle time and the rest) or of modules: ``before_`` and
         ``after_`` figures of each."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from rooflines.roofline.compare.compare import compare
 from rooflines.roofline.compare.rounds import combine
 from rooflines.roofline.uncertainty import quantile
+from rooflines.units import percent
 from tests.samples import analysis as sample
 
 
@@ -54,6 +55,16 @@ def test_rounds_that_scatter_more_than_they_differ_do_not_decide():
     assert quantile(count - 1) * deviation / math.sqrt(count) < mean <= quantile(count - 2) * deviation / math.sqrt(count - 1)
     assert f"About {count} rounds" in found.verdict
     assert not any(row.direction in ("slower", "faster") for row in found.rows)
+
+
+def test_rounds_that_do_not_decide_exclude_a_larger_difference():
+    found = rounds((1, 1.15), (1, 0.9), (1, 1.0))
+    more = found.pace.ci95[1] - 1
+    assert found.pace.exceeds_noise is None
+    assert f"More than {percent(more)} more time is excluded." in found.verdict
+    assert found.excludes(more)
+    assert not found.excludes(0.99 * more)
+    assert not compare(scaled(1), scaled(1.01), judged=False).excludes(1.0)  # one round tells nothing of the next
 
 
 def test_a_narrow_interval_shows_that_there_is_no_difference():
