@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from rooflines.roofline.compare.rounds import combine
 from rooflines.sweeps.process import JobError, run_job
 from rooflines.sweeps.records import Job
 from rooflines.sweeps.worktree import Tree, check_scripts, worktrees
+from rooflines.units import seconds
 
 
 def compare_with_commit(
@@ -44,6 +46,7 @@ def compare_with_commit(
         with terminated_as_interrupted(), worktrees(ref) as (baseline, working):
             check_scripts(arguments, baseline, working)
             create_directory(directory)
+            begun, done = time.monotonic(), 0
             for number in range(1, rounds + 1):
                 sides = [
                     (baseline, directory / f"round-{number}" / "a"),
@@ -51,8 +54,11 @@ def compare_with_commit(
                 ]
                 # A drift of the machine favors neither: ABBAAB.
                 for tree, place in sides if number % 2 else reversed(sides):
-                    progress.stage(f"round {number} of {rounds}: {tree.name}", None)
+                    left_s = (2 * rounds - done) * (time.monotonic() - begun) / max(1, done)
+                    left = f", about {seconds(left_s, 2)} left" if done else ""
+                    progress.stage(f"round {number} of {rounds}: {tree.name}{left}", None)
                     _run(tree, working, place, function, arguments)
+                    done += 1
                 before, after = ((read_analysis(place / ANALYSIS_FILE), tree.name) for tree, place in sides)
                 comparisons.append(compared(before, after, anyway=anyway, judged=False))
             submodules = (baseline.top / ".gitmodules").is_file()
