@@ -218,7 +218,9 @@ def test_long_steps_stay_within_the_budget(tmp_path):
 
     run = collect(step, Recording(tmp_path / "run", WORKLOAD, CPU, settings=Settings(budget_s=1.5)))
     times = run.facts.steps
-    assert (len(times.timed_ns), len(times.traced_ns)) == (3, 1)
+    # A step that another program delays is timed again.
+    assert 3 <= len(times.timed_ns) < 6
+    assert len(times.traced_ns) == 1
     assert len(times.warmup_ns) <= 2
     assert run.facts.notes[0].startswith("step times had not settled when timing started: fewer than 6 steps")
 
