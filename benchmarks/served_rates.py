@@ -14,6 +14,7 @@ import argparse
 import csv
 import io
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from typing import Any
 
 import rooflines
 from rooflines.errors import RooflinesError
+from rooflines.roofline.predict.calibrated import coefficients
 from rooflines.units import percent
 
 RESULTS = Path(__file__).parent / "results" / "served_rates.json"
@@ -137,23 +139,31 @@ def errors(rows: list[dict[str, Any]], name: str) -> str:
     return f"{percent(statistics.fmean(off))}, {percent(statistics.median(off))} of {len(off)}" if off else "-"
 
 
+def inside(rows: list[dict[str, Any]]) -> str:
+    """The share of the answered rows within the factor of 90 % of served code."""
+    within = math.log(coefficients().codes["served"].wide)
+    off = [abs(math.log(row["rooflines_ms"] / float(row["silicon_tpot_ms"]))) for row in rows if isinstance(row["rooflines_ms"], float)]
+    return percent(sum(one <= within for one in off) / len(off)) if off else "-"
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """The errors by model and device, and of all that both answer."""
     lines = [
         "# Time per token of servers", "",
         "Mean and median of |predicted - measured| / measured. AIConfigurator interpolates in measured tables of the kernels of each",
         "device; `rooflines predict --like public` has a data sheet and coefficients.", "",
-        "| model | precision | device | rows | rooflines | AIConfigurator |", "|---|---|---|---:|---|---|",
+        "| model | precision | device | rows | rooflines | in its interval | AIConfigurator |", "|---|---|---|---:|---|---|---|",
     ]  # fmt: skip
     groups = defaultdict(list)
     for row in rows:
         groups[row["model_path"], row["precision"] or "bf16", row["system"]].append(row)
-    lines += [
-        f"| {' | '.join(key)} | {len(group)} | {errors(group, 'rooflines_ms')} | {errors(group, 'aiconfigurator_ms')} |"
-        for key, group in sorted(groups.items())
-    ]
+    for key, group in sorted(groups.items()):
+        ours, theirs = errors(group, "rooflines_ms"), errors(group, "aiconfigurator_ms")
+        lines.append(f"| {' | '.join(key)} | {len(group)} | {ours} | {inside(group)} | {theirs} |")
     both = [row for row in rows if isinstance(row.get("rooflines_ms"), float) and isinstance(row.get("aiconfigurator_ms"), float)]
-    lines.append(f"| all that both answer | | | {len(both)} | {errors(both, 'rooflines_ms')} | {errors(both, 'aiconfigurator_ms')} |")
+    for name, of in (("all", rows), ("all that both answer", both)):
+        ours, theirs = errors(of, "rooflines_ms"), errors(of, "aiconfigurator_ms")
+        lines.append(f"| {name} | | | {len(of)} | {ours} | {inside(of)} | {theirs} |")
     refused = defaultdict(int)
     for row in rows:
         if isinstance(row["rooflines_ms"], str):
