@@ -21,15 +21,15 @@ SHARED_NAMES = {"RooflinesCallback"}
 # Folder: nodes, functions, files, lines longer than 110 characters, ``fmt: skip``.
 MOST: dict[str, tuple[int, int, int, int, int]] = {
     ".": (4_043, 55, 12, 0, 0),
-    "all": (606_714, 4_343, 460, 0, 0),
-    "cli": (15_408, 83, 27, 0, 0),
+    "all": (606_755, 4_343, 460, 0, 0),
+    "cli": (15_438, 83, 27, 0, 0),
     "device_specs": (34_868, 292, 22, 0, 0),
     "integrations": (6_095, 64, 11, 0, 0),
     "kernels": (14_547, 166, 18, 0, 0),
     "pipeline": (19_007, 114, 18, 0, 0),
     "profiler": (151_253, 1_284, 115, 0, 0),
     "reports": (103_621, 638, 61, 0, 0),
-    "roofline": (231_725, 1_468, 157, 0, 0),
+    "roofline": (231_736, 1_468, 157, 0, 0),
     "rooflines_studies": (55_580, 389, 35, 0, 0),
     "sweeps": (26_147, 179, 19, 0, 0),
 }

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from rooflines.cli.app import app
 from rooflines.cli.options import QuietOption, options_of, output_directory
 from rooflines.cli.output import progress_bar
+from rooflines.errors import RooflinesError
 from rooflines.pipeline.options import ProfileOptions
 from rooflines.units import counted
 
@@ -34,14 +35,22 @@ def calibrate(
     """
     from rooflines import pipeline
     from rooflines.pipeline.predicted_devices import THIS
+    from rooflines.roofline.judge.step.interference import is_delayed
 
     with progress_bar(quiet) as progress:
         runs = pipeline.calibrate(**options, output=output, formats=("json",), progress=progress)
     if quiet:
         return
     for run in runs:
-        measured = pipeline.analyze(run.directory).operators
+        analysis = pipeline.analyze(run.directory)
+        measured = analysis.operators
+        mode = analysis.workload.mode
+        if is_delayed(analysis):
+            raise RooflinesError(
+                f"other programs delayed nearly every step of the sweep in {mode}: it predicts nothing.",
+                hint="Repeat it while they pause: rooflines calibrate --wait-quiet",
+            )
         names = len({row.name for row in measured})
-        print(f"{run.facts.workload.mode}: {counted(names, 'operator')} at {counted(len(measured), 'size')}")
+        print(f"{mode}: {counted(names, 'operator')} in {counted(len(measured), 'row')}")
     like = shlex.join(word for run in runs for word in ("--like", str(run.directory)))
     print(f"predict with them: rooflines predict --model resnet50 --device {THIS} {like}")

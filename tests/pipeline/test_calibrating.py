@@ -3,6 +3,7 @@
 import pytest
 
 import rooflines
+from rooflines.roofline.judge.step.interference import is_delayed
 from tests.commands import call, write_ceilings
 
 
@@ -32,6 +33,8 @@ def test_both_modes_measure_the_usual_operators_at_several_sizes(place):
 
 def test_networks_are_predicted_from_it(place):
     like = [str(place / "mine" / mode) for mode in ("inference", "training")]
+    if all(is_delayed(rooflines.analyze(run)) for run in like):
+        pytest.skip("other programs delayed the sweep in nearly every step")
     found = rooflines.predict("resnet18", mode="training", devices=[str(place / "ceilings.json")], like=like)
     (step,) = found.devices[0].steps
     assert step.lower_bound_s < step.estimate.time_s
@@ -46,7 +49,9 @@ def test_the_command_says_how_to_use_them(tmp_path, capsys, monkeypatch):
     answer = call(
         capsys, monkeypatch, "calibrate", "--device", "cpu", "--threads", "1", "--ceilings", write_ceilings(tmp_path), "-o", "mine"
     )
-    assert answer.code == 0
+    if answer.code:  # on a busy machine
+        assert "other programs delayed nearly every step" in answer.complaint[0]
+        return
     *modes, last = answer.out.strip().splitlines()
     assert [line.partition(":")[0] for line in modes] == ["inference", "training"]
     assert last == "predict with them: rooflines predict --model resnet50 --device this --like mine/inference --like mine/training"

@@ -12,6 +12,7 @@ from rooflines.device_specs.records import Ceilings
 from rooflines.roofline.analysis import Analysis, Bound
 from rooflines.roofline.count.formulas import Work
 from rooflines.roofline.judge.bounds import Placement, place_on_roofline
+from rooflines.roofline.judge.step.interference import is_delayed
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +86,11 @@ def measured_calls(
 
     The bounds are those of ``ceilings``, by default those of the analysis, without the shortest kernel of its
     trace: a bound from the times that it judges is none on another device. Copies between host and device,
-    collectives and operators without work are left out.
+    collectives and operators without work are left out, and so is a run that other programs delayed in nearly
+    every step, whose times are theirs.
     """
+    if is_delayed(analysis):
+        return ()
     device = analysis.environment.device_name or ""
     roofs = ceilings or analysis.roofs
     roofs = replace(roofs, ceilings=tuple(roof for roof in roofs.ceilings if roof.source.kind != "trace"))

@@ -151,8 +151,8 @@ class Efficiencies:
         self.calls = tuple(call for call in every if call.device == name) or every
         if not self.calls:
             raise ValueError(
-                "no call has a bound that it is not faster than; a run that other programs "
-                "disturbed is not judged"
+                "no call has a bound that it is not faster than; one that other programs delayed in nearly "
+                "every step does not count"
             )
         self.is_transfer = name is not None and self.calls[0].device != name
         self.host_times = tuple(host_times)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 import rooflines
 from rooflines.device_specs.catalog import ceilings_of, matching
+from rooflines.roofline.analysis import OtherPrograms
 from rooflines.roofline.judge.bounds import IMPLAUSIBLE
 from rooflines.roofline.predict.calls import Call, HostTime, MeasuredCall, host_time, measured_calls
 from rooflines.roofline.predict.efficiencies import Efficiencies
@@ -195,6 +196,14 @@ def test_the_calls_of_a_trace_are_those_of_its_rows(analysis):
     assert len(calls) < len(rows)  # layers repeat the same work
     # The shortest kernel of the trace is a measured time, and no bound for another device.
     assert all(call.bound != "latency" for call in calls)
+
+
+def test_a_run_that_others_delayed_teaches_nothing(analysis):
+    delayed = replace(analysis, other_programs=OtherPrograms(busy=1.5, threads=2, judged=False))
+    assert measured_calls(delayed) == ()
+    with pytest.raises(ValueError, match="delayed in nearly every step"):
+        Efficiencies.of([delayed])
+    assert Efficiencies.of([analysis, delayed]).calls == Efficiencies.of([analysis]).calls
 
 
 def test_bounds_are_those_of_the_ceilings_given(analysis):
